@@ -1,0 +1,148 @@
+//! One call of a handler: the message and all that extractors draw from.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use super::Outcome;
+use crate::codec::Codec;
+use crate::message::{Incoming, header};
+use crate::publish::{Prepared, Publisher};
+
+/// One call of a handler: its message and all that extractors draw from. `S` is the state of the app.
+pub struct Call<'a, S = ()> {
+    pub(crate) incoming: Incoming<'a>,
+    pub(crate) source: &'a str,
+    pub(crate) published_at: Option<SystemTime>,
+    pub(crate) cancel: &'a Cancel,
+    pub(crate) scope: &'a Scope<S>,
+}
+
+impl<S> Clone for Call<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for Call<'_, S> {}
+
+impl<'a, S> Call<'a, S> {
+    /// The message.
+    pub fn incoming(&self) -> Incoming<'a> {
+        self.incoming
+    }
+
+    /// The name of the subscription.
+    pub fn source(&self) -> &'a str {
+        self.source
+    }
+
+    /// When the message was published, where the transport knows.
+    pub fn published_at(&self) -> Option<SystemTime> {
+        self.published_at
+    }
+
+    /// The state of the app.
+    pub fn state(&self) -> &'a S {
+        &self.scope.state
+    }
+
+    /// A publisher on the broker of the subscription.
+    pub fn publisher(&self) -> &'a Publisher {
+        &self.scope.publisher
+    }
+
+    /// A token that is cancelled when the work on this message has become pointless: its lease is lost, its time is up, or the
+    /// grace period of a shutdown has ended.
+    pub fn cancellation(&self) -> CancellationToken {
+        self.cancel.lend()
+    }
+
+    /// Reads the payload as its `content-type` says, or by the codec of the app where it says nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Outcome::Undecodable`] with the reason.
+    pub fn decode<T: Deserialize<'a>>(&self) -> Result<T, Outcome> {
+        let codec = match self.incoming.headers().get(header::CONTENT_TYPE) {
+            None => self.scope.codec,
+            Some(content_type) => codec_for(content_type)?,
+        };
+        codec.decode(self.incoming.payload()).map_err(|error| Outcome::Undecodable(error.to_string()))
+    }
+
+    /// The outcome of a call that answers with `reply`, to go to `destination`.
+    pub fn reply<T: Serialize>(&self, destination: &'static str, reply: &T) -> Outcome {
+        match self.scope.publisher.prepare(destination, reply) {
+            Ok(mut prepared) => {
+                prepared.caused_by(&self.incoming);
+                Outcome::Reply(prepared)
+            }
+            Err(error) => Outcome::Failed(Box::new(super::Failure::error(error))),
+        }
+    }
+}
+
+fn codec_for(content_type: &[u8]) -> Result<Codec, Outcome> {
+    std::str::from_utf8(content_type).ok().and_then(Codec::for_content_type).ok_or_else(|| {
+        Outcome::Undecodable(format!(
+            "no codec reads the content type {:?}; known: application/json",
+            String::from_utf8_lossy(content_type)
+        ))
+    })
+}
+
+/// What all calls of one subscription share.
+pub struct Scope<S> {
+    pub(crate) state: Arc<S>,
+    pub(crate) publisher: Publisher,
+    pub(crate) codec: Codec,
+}
+
+impl<S> Clone for Scope<S> {
+    fn clone(&self) -> Self {
+        Self { state: self.state.clone(), publisher: self.publisher.clone(), codec: self.codec }
+    }
+}
+
+/// The cancellation token of a worker: made once, and again only after it was lent to a handler or cancelled.
+#[derive(Default)]
+pub(crate) struct Cancel {
+    token: Mutex<CancellationToken>,
+    used: AtomicBool,
+}
+
+impl Cancel {
+    fn lend(&self) -> CancellationToken {
+        self.used.store(true, Ordering::Relaxed);
+        self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Cancels the token of the message in hand.
+    pub(crate) fn cancel(&self) {
+        self.used.store(true, Ordering::Relaxed);
+        self.token.lock().unwrap_or_else(PoisonError::into_inner).cancel();
+    }
+
+    /// Makes the next message start with a token of its own.
+    pub(crate) fn renew(&self) {
+        if self.used.load(Ordering::Relaxed) {
+            *self.token.lock().unwrap_or_else(PoisonError::into_inner) = CancellationToken::new();
+            self.used.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Prepared {
+    /// Carries on what a message hands down to those that it causes.
+    pub(crate) fn caused_by(&mut self, cause: &Incoming<'_>) {
+        let inherited =
+            cause.headers().get(header::CORRELATION_ID).or_else(|| cause.headers().get(header::MESSAGE_ID));
+        if let Some(id) = inherited {
+            self.headers.insert(header::CORRELATION_ID, id.to_vec());
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Parameters of a handler beside its message.
+
+use std::convert::Infallible;
+use std::ops::Deref;
+
+use tokio_util::sync::CancellationToken;
+
+use super::{Call, IntoFailure};
+
+/// A parameter of a handler beside its message, drawn from the call. `S` is the state of the app.
+///
+/// # Examples
+///
+/// ```
+/// use ruststream::handler::{Call, Extract};
+///
+/// /// Who sent the message.
+/// struct Sender(String);
+///
+/// impl<'a, S: Sync> Extract<'a, S> for Sender {
+///     type Rejection = &'static str;
+///
+///     async fn extract(call: Call<'a, S>) -> Result<Self, Self::Rejection> {
+///         let name = call.incoming().headers().get_str("sender").ok_or("the header `sender` is missing")?;
+///         Ok(Self(name.to_owned()))
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a parameter of a handler",
+    note = "the first parameter is the message, the others are extractors: `State<T>`, `Out<T>`, `Context<'_>`, \
+            `CancellationToken`, or a type that implements `Extract`"
+)]
+pub trait Extract<'a, S>: Sized + Send {
+    /// The error of a call that has no such value: anything that prints, or a `HandlerOutcome`.
+    type Rejection: IntoFailure + Send;
+
+    /// Draws the value from the call.
+    ///
+    /// # Errors
+    ///
+    /// A rejection ends the call before the handler runs; it counts as the handler's own error.
+    ///
+    /// # Cancel safety
+    ///
+    /// The call may be dropped at any await point when its time is up.
+    fn extract(call: Call<'a, S>) -> impl Future<Output = Result<Self, Self::Rejection>> + Send;
+}
+
+/// The state of the app, or a part of it that [`FromState`] says how to take.
+///
+/// # Examples
+///
+/// ```
+/// use ruststream::prelude::*;
+///
+/// #[derive(Clone)]
+/// struct Shop { name: &'static str }
+///
+/// #[subscriber("orders")]
+/// async fn greet(order: u64, State(shop): State<Shop>) {
+///     println!("{}: order {order}", shop.name);
+/// }
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct State<T>(pub T);
+
+impl<T> Deref for State<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// How a part is taken from the state of an app. Every `Clone` state gives itself as a whole.
+#[diagnostic::on_unimplemented(
+    message = "the app has no state from which a `{Self}` can be taken",
+    label = "this app's state is `{S}`",
+    note = "give the app its state before its brokers: `RustStream::new(..).state(..)`",
+    note = "if `{Self}` is a part of the state, implement `FromState<{S}> for {Self}`"
+)]
+pub trait FromState<S> {
+    /// Takes the part.
+    fn from_state(state: &S) -> Self;
+}
+
+impl<S: Clone> FromState<S> for S {
+    fn from_state(state: &S) -> Self {
+        state.clone()
+    }
+}
+
+impl<'a, S: Sync, T: FromState<S> + Send> Extract<'a, S> for State<T> {
+    type Rejection = Infallible;
+
+    async fn extract(call: Call<'a, S>) -> Result<Self, Infallible> {
+        Ok(Self(T::from_state(call.state())))
+    }
+}
+
+/// Cancelled when the work on the message has become pointless: see [`Call::cancellation`].
+impl<'a, S: Sync> Extract<'a, S> for CancellationToken {
+    type Rejection = Infallible;
+
+    async fn extract(call: Call<'a, S>) -> Result<Self, Infallible> {
+        Ok(call.cancellation())
+    }
+}

@@ -1,0 +1,18 @@
+//! Handlers: what a `#[subscriber]` function receives, returns, and becomes.
+
+mod batch;
+mod call;
+mod context;
+mod extract;
+mod outcome;
+mod subscriber;
+
+pub use batch::{BatchOutcome, IntoBatchOutcome};
+pub use call::{Call, Scope};
+pub use context::Context;
+pub use extract::{Extract, FromState, State};
+pub use outcome::{Failure, FailureKind, HandlerOutcome, IntoFailure, IntoOutcome, Outcome};
+pub use subscriber::{Batched, Definition, Handler, Single, Subscriber};
+
+pub(crate) use call::Cancel;
+pub(crate) use subscriber::Pump;

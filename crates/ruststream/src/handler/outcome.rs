@@ -1,0 +1,194 @@
+//! What a handler says of a message, and what that means.
+
+use std::any::Any;
+use std::fmt;
+use std::time::Duration;
+
+use crate::publish::Prepared;
+
+/// What a handler can say of a message, where `Ok` and `Err` are not enough.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use ruststream::handler::HandlerOutcome;
+///
+/// fn judge(stock: u32) -> HandlerOutcome {
+///     if stock == 0 { HandlerOutcome::retry_after(Duration::from_secs(30)) } else { HandlerOutcome::ack() }
+/// }
+/// # assert_eq!(judge(1), HandlerOutcome::ack());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HandlerOutcome {
+    /// Handled.
+    Ack,
+    /// To be tried again, as far as the retry policy has attempts left.
+    Retry {
+        /// The wait before the next attempt; the policy's backoff if `None`.
+        after: Option<Duration>,
+    },
+    /// To be thrown away: neither handled nor kept.
+    Drop,
+    /// To be kept as a dead letter at once.
+    DeadLetter {
+        /// Why, for whoever finds it.
+        reason: String,
+    },
+}
+
+impl HandlerOutcome {
+    /// Handled.
+    pub const fn ack() -> Self {
+        Self::Ack
+    }
+
+    /// To be tried again after the policy's backoff; a dead letter when the policy's attempts are used up.
+    pub const fn retry() -> Self {
+        Self::Retry { after: None }
+    }
+
+    /// To be tried again after `delay`; a dead letter when the policy's attempts are used up.
+    pub const fn retry_after(delay: Duration) -> Self {
+        Self::Retry { after: Some(delay) }
+    }
+
+    /// To be thrown away: neither handled nor kept.
+    pub const fn drop() -> Self {
+        Self::Drop
+    }
+
+    /// To be kept as a dead letter at once.
+    pub fn dead_letter(reason: impl Into<String>) -> Self {
+        Self::DeadLetter { reason: reason.into() }
+    }
+}
+
+/// How one call of a handler ended, as the runtime sees it. Built by the conversions of this module.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The handler decided.
+    Said(HandlerOutcome),
+    /// Handled, once this reply is confirmed.
+    Reply(Box<Prepared>),
+    /// Not handled.
+    Failed(Box<Failure>),
+    /// The message could not be read.
+    Undecodable(String),
+}
+
+impl Outcome {
+    /// Handled.
+    pub const ACK: Self = Self::Said(HandlerOutcome::Ack);
+}
+
+/// Why a call of a handler did not handle its message.
+pub struct Failure {
+    kind: FailureKind,
+    text: String,
+    error: Option<Box<dyn Any + Send>>,
+}
+
+/// The kinds of [`Failure`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// The handler or an extractor returned an error.
+    Error,
+    /// The handler, an extractor, a codec, or the drop of one of their values panicked.
+    Panic,
+    /// The handler took longer than its time-out.
+    Timeout,
+    /// The reply was not confirmed by the broker.
+    Reply,
+    /// A batch handler answered with another number of outcomes than it was given messages.
+    WrongCount,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: FailureKind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into(), error: None }
+    }
+
+    /// A failure by `error`, whose text is kept with its causes where it prints them (`{:#}`).
+    pub fn error<E: fmt::Display + Send + 'static>(error: E) -> Self {
+        Self { kind: FailureKind::Error, text: format!("{error:#}"), error: Some(Box::new(error)) }
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> FailureKind {
+        self.kind
+    }
+
+    /// The text of the error or the panic.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn cause(&self) -> Option<&(dyn Any + Send)> {
+        self.error.as_deref()
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failure").field("kind", &self.kind).field("text", &self.text).finish_non_exhaustive()
+    }
+}
+
+/// What may stand in a handler's `Err` and in an extractor's rejection: anything that prints, or an outcome.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the error of a handler",
+    note = "an error must implement `Display` and be `Send + 'static`: `#[derive(thiserror::Error)]` does it",
+    note = "or return a `HandlerOutcome` as the error"
+)]
+pub trait IntoFailure {
+    /// The outcome that this error means.
+    fn into_failure(self) -> Outcome;
+}
+
+impl<E: fmt::Display + Send + 'static> IntoFailure for E {
+    fn into_failure(self) -> Outcome {
+        Outcome::Failed(Box::new(Failure::error(self)))
+    }
+}
+
+impl IntoFailure for HandlerOutcome {
+    fn into_failure(self) -> Outcome {
+        Outcome::Said(self)
+    }
+}
+
+/// What a handler without a reply may return.
+#[diagnostic::on_unimplemented(
+    message = "a handler cannot return `{Self}`",
+    label = "this is neither `()`, `HandlerOutcome` nor a `Result` of those",
+    note = "to send it as a reply, name where it goes: `#[subscriber(\"…\", reply = \"…\")]`"
+)]
+pub trait IntoOutcome {
+    /// The outcome that this value means.
+    fn into_outcome(self) -> Outcome;
+}
+
+impl IntoOutcome for () {
+    fn into_outcome(self) -> Outcome {
+        Outcome::ACK
+    }
+}
+
+impl IntoOutcome for HandlerOutcome {
+    fn into_outcome(self) -> Outcome {
+        Outcome::Said(self)
+    }
+}
+
+impl<T: IntoOutcome, E: IntoFailure> IntoOutcome for Result<T, E> {
+    fn into_outcome(self) -> Outcome {
+        match self {
+            Ok(value) => value.into_outcome(),
+            Err(error) => error.into_failure(),
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! A messaging framework: handlers are plain async functions, and nothing is lost by default.
+
+pub mod codec;
+pub mod message;
+pub mod policy;
+pub mod transport;

@@ -1,0 +1,78 @@
+//! From settings to a live subscription: broker, connection, source.
+
+use super::{Capabilities, Delivery, Fetch, Publish, Settle, TransportError};
+
+/// The settings of a broker, from which connections are made.
+pub trait Broker: Send + Sync + 'static {
+    /// What [`connect`](Self::connect) makes.
+    type Connection: Connection;
+    /// What a subscription by name reads from.
+    type Source: Source<Connection = Self::Connection>;
+
+    /// What and where the broker is, for people: `sqlite orders.db`. Never contains a secret.
+    fn label(&self) -> String;
+
+    /// The source that a subscription by `name` reads.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](super::ErrorKind::Invalid) where this broker can have no such name; the text says what is wrong
+    /// with it.
+    fn source(&self, name: &str) -> Result<Self::Source, TransportError>;
+
+    /// Connects, within a deadline of the broker's own.
+    ///
+    /// # Errors
+    ///
+    /// A transient error where the server is absent or busy: the caller tries again. A permanent one where trying again is
+    /// useless: a wrong URL, refused credentials, a file that is no database.
+    fn connect(&self) -> impl Future<Output = Result<Self::Connection, TransportError>> + Send;
+}
+
+/// A live connection, shared by the subscriptions and publishers of one app.
+///
+/// It outlives losses of the link under it: reconnecting is the transport's own duty.
+pub trait Connection: Send + Sync + 'static {
+    /// What [`publisher`](Self::publisher) hands out.
+    type Publisher: Publish;
+
+    /// A publisher on this connection.
+    fn publisher(&self) -> Self::Publisher;
+
+    /// Makes one trivial round trip.
+    ///
+    /// # Errors
+    ///
+    /// Where the server does not answer within the transport's deadline.
+    fn ping(&self) -> impl Future<Output = Result<(), TransportError>> + Send;
+
+    /// Closes, after all halves and publishers have been let go. Returns within the transport's deadline.
+    fn close(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// What a subscription reads: a table, a stream and its group, a queue, a topic filter.
+pub trait Source: Send + Sync + 'static {
+    /// The connection that it opens on.
+    type Connection: Connection;
+    /// The half that takes deliveries.
+    type Fetch: Fetch;
+    /// The half that gives receipts back.
+    type Settle: Settle<Receipt = <<Self::Fetch as Fetch>::Delivery as Delivery>::Receipt>;
+
+    /// The name that people know the source by; default dead-letter places derive from it.
+    fn name(&self) -> &str;
+
+    /// What the transport does itself for this source.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Makes what the source needs on the server (table, group, queue) and opens both halves.
+    ///
+    /// # Errors
+    ///
+    /// Transient ones are tried again by the caller; a permanent one ends the start of the app, so its text names what is at
+    /// fault and the fix.
+    fn open(
+        &self,
+        connection: &Self::Connection,
+    ) -> impl Future<Output = Result<(Self::Fetch, Self::Settle), TransportError>> + Send;
+}

@@ -1,0 +1,45 @@
+//! One message in hand.
+
+use std::any::Any;
+use std::time::SystemTime;
+
+use crate::message::{Headers, header};
+
+/// One message in hand. It lends its bytes; taking the receipt ends it.
+pub trait Delivery: Send + 'static {
+    /// What [`Settle`](super::Settle) needs to settle it.
+    type Receipt: Send + 'static;
+
+    /// The bytes of the message, as published.
+    fn payload(&self) -> &[u8];
+
+    /// The headers, as published.
+    fn headers(&self) -> &Headers;
+
+    /// How often the message has been handed out, this time included: 1 on the first delivery.
+    fn attempt(&self) -> u32;
+
+    /// The key that the message was published with.
+    fn key(&self) -> Option<&[u8]> {
+        self.headers().get(header::KEY)
+    }
+
+    /// When the message was published, where the transport knows.
+    fn published_at(&self) -> Option<SystemTime> {
+        None
+    }
+
+    /// Names the lease of this delivery in the answer of [`Settle::renew`](super::Settle::renew); unique among the deliveries
+    /// in hand. Transports without leases need none.
+    fn lease_id(&self) -> u64 {
+        0
+    }
+
+    /// What the transport knows besides and lends to extractors of its own: a row, an offset, a transaction.
+    fn fields(&self) -> &(dyn Any + Send + Sync) {
+        &()
+    }
+
+    /// Ends the delivery.
+    fn into_receipt(self) -> Self::Receipt;
+}
