@@ -2,22 +2,18 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::Outcome;
+use super::{InHand, Outcome};
 use crate::codec::Codec;
 use crate::message::{Incoming, header};
 use crate::publish::{Prepared, Publisher};
 
 /// One call of a handler: its message and all that extractors draw from. `S` is the state of the app.
 pub struct Call<'a, S = ()> {
-    pub(crate) incoming: Incoming<'a>,
-    pub(crate) source: &'a str,
-    pub(crate) published_at: Option<SystemTime>,
-    pub(crate) cancel: &'a Cancel,
+    pub(crate) in_hand: InHand<'a>,
     pub(crate) scope: &'a Scope<S>,
 }
 
@@ -32,17 +28,12 @@ impl<S> Copy for Call<'_, S> {}
 impl<'a, S> Call<'a, S> {
     /// The message.
     pub fn incoming(&self) -> Incoming<'a> {
-        self.incoming
+        self.in_hand.incoming
     }
 
     /// The name of the subscription.
     pub fn source(&self) -> &'a str {
-        self.source
-    }
-
-    /// When the message was published, where the transport knows.
-    pub fn published_at(&self) -> Option<SystemTime> {
-        self.published_at
+        self.in_hand.source
     }
 
     /// The state of the app.
@@ -58,7 +49,7 @@ impl<'a, S> Call<'a, S> {
     /// A token that is cancelled when the work on this message has become pointless: its lease is lost, its time is up, or the
     /// grace period of a shutdown has ended.
     pub fn cancellation(&self) -> CancellationToken {
-        self.cancel.lend()
+        self.in_hand.cancel.lend()
     }
 
     /// Reads the payload as its `content-type` says, or by the codec of the app where it says nothing.
@@ -67,18 +58,20 @@ impl<'a, S> Call<'a, S> {
     ///
     /// [`Outcome::Undecodable`] with the reason.
     pub fn decode<T: Deserialize<'a>>(&self) -> Result<T, Outcome> {
-        let codec = match self.incoming.headers().get(header::CONTENT_TYPE) {
+        let codec = match self.in_hand.incoming.headers().get(header::CONTENT_TYPE) {
             None => self.scope.codec,
             Some(content_type) => codec_for(content_type)?,
         };
-        codec.decode(self.incoming.payload()).map_err(|error| Outcome::Undecodable(error.to_string()))
+        codec
+            .decode(self.in_hand.incoming.payload())
+            .map_err(|error| Outcome::Undecodable(error.to_string()))
     }
 
     /// The outcome of a call that answers with `reply`, to go to `destination`.
     pub fn reply<T: Serialize>(&self, destination: &'static str, reply: &T) -> Outcome {
         match self.scope.publisher.prepare(destination, reply) {
             Ok(mut prepared) => {
-                prepared.caused_by(&self.incoming);
+                prepared.caused_by(&self.in_hand.incoming);
                 Outcome::Reply(prepared)
             }
             Err(error) => Outcome::Failed(Box::new(super::Failure::error(error))),
@@ -87,12 +80,15 @@ impl<'a, S> Call<'a, S> {
 }
 
 fn codec_for(content_type: &[u8]) -> Result<Codec, Outcome> {
-    std::str::from_utf8(content_type).ok().and_then(Codec::for_content_type).ok_or_else(|| {
-        Outcome::Undecodable(format!(
-            "no codec reads the content type {:?}; known: application/json",
-            String::from_utf8_lossy(content_type)
-        ))
-    })
+    std::str::from_utf8(content_type)
+        .ok()
+        .and_then(Codec::for_content_type)
+        .ok_or_else(|| {
+            Outcome::Undecodable(format!(
+                "no codec reads the content type {:?}; known: application/json",
+                String::from_utf8_lossy(content_type)
+            ))
+        })
 }
 
 /// What all calls of one subscription share.
@@ -104,7 +100,11 @@ pub struct Scope<S> {
 
 impl<S> Clone for Scope<S> {
     fn clone(&self) -> Self {
-        Self { state: self.state.clone(), publisher: self.publisher.clone(), codec: self.codec }
+        Self {
+            state: self.state.clone(),
+            publisher: self.publisher.clone(),
+            codec: self.codec,
+        }
     }
 }
 
@@ -139,8 +139,10 @@ impl Cancel {
 impl Prepared {
     /// Carries on what a message hands down to those that it causes.
     pub(crate) fn caused_by(&mut self, cause: &Incoming<'_>) {
-        let inherited =
-            cause.headers().get(header::CORRELATION_ID).or_else(|| cause.headers().get(header::MESSAGE_ID));
+        let inherited = cause
+            .headers()
+            .get(header::CORRELATION_ID)
+            .or_else(|| cause.headers().get(header::MESSAGE_ID));
         if let Some(id) = inherited {
             self.headers.insert(header::CORRELATION_ID, id.to_vec());
         }

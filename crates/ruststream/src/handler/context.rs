@@ -4,14 +4,13 @@ use std::convert::Infallible;
 use std::time::SystemTime;
 
 use super::{Call, Extract};
-use crate::message::Headers;
+use crate::message::{Headers, Incoming};
 
 /// The circumstances of the message in hand. Ask for it as a parameter: `context: Context<'_>`.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     source: &'a str,
-    incoming: crate::message::Incoming<'a>,
-    published_at: Option<SystemTime>,
+    incoming: Incoming<'a>,
 }
 
 impl<'a> Context<'a> {
@@ -42,14 +41,17 @@ impl<'a> Context<'a> {
 
     /// When the message was published, where the transport knows.
     pub fn published_at(&self) -> Option<SystemTime> {
-        self.published_at
+        self.incoming.published_at()
     }
 }
 
-impl<'a, S: Sync> Extract<'a, S> for Context<'a> {
+impl<'a, S: Send + Sync> Extract<'a, S> for Context<'a> {
     type Rejection = Infallible;
 
     async fn extract(call: Call<'a, S>) -> Result<Self, Infallible> {
-        Ok(Self { source: call.source, incoming: call.incoming, published_at: call.published_at })
+        Ok(Self {
+            source: call.source(),
+            incoming: call.incoming(),
+        })
     }
 }

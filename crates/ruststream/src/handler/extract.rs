@@ -17,7 +17,7 @@ use super::{Call, IntoFailure};
 /// /// Who sent the message.
 /// struct Sender(String);
 ///
-/// impl<'a, S: Sync> Extract<'a, S> for Sender {
+/// impl<'a, S: Send + Sync> Extract<'a, S> for Sender {
 ///     type Rejection = &'static str;
 ///
 ///     async fn extract(call: Call<'a, S>) -> Result<Self, Self::Rejection> {
@@ -91,7 +91,7 @@ impl<S: Clone> FromState<S> for S {
     }
 }
 
-impl<'a, S: Sync, T: FromState<S> + Send> Extract<'a, S> for State<T> {
+impl<'a, S: Send + Sync, T: FromState<S> + Send> Extract<'a, S> for State<T> {
     type Rejection = Infallible;
 
     async fn extract(call: Call<'a, S>) -> Result<Self, Infallible> {
@@ -100,7 +100,7 @@ impl<'a, S: Sync, T: FromState<S> + Send> Extract<'a, S> for State<T> {
 }
 
 /// Cancelled when the work on the message has become pointless: see [`Call::cancellation`].
-impl<'a, S: Sync> Extract<'a, S> for CancellationToken {
+impl<'a, S: Send + Sync> Extract<'a, S> for CancellationToken {
     type Rejection = Infallible;
 
     async fn extract(call: Call<'a, S>) -> Result<Self, Infallible> {

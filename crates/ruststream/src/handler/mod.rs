@@ -5,6 +5,7 @@ mod call;
 mod context;
 mod extract;
 mod outcome;
+mod pump;
 mod subscriber;
 
 pub use batch::{BatchOutcome, IntoBatchOutcome};
@@ -15,4 +16,4 @@ pub use outcome::{Failure, FailureKind, HandlerOutcome, IntoFailure, IntoOutcome
 pub use subscriber::{Batched, Definition, Handler, Single, Subscriber};
 
 pub(crate) use call::Cancel;
-pub(crate) use subscriber::Pump;
+pub(crate) use pump::{Desk, Ended, Hand, InHand, Interrupt};

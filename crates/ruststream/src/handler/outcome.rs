@@ -109,12 +109,20 @@ pub enum FailureKind {
 
 impl Failure {
     pub(crate) fn new(kind: FailureKind, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into(), error: None }
+        Self {
+            kind,
+            text: text.into(),
+            error: None,
+        }
     }
 
     /// A failure by `error`, whose text is kept with its causes where it prints them (`{:#}`).
     pub fn error<E: fmt::Display + Send + 'static>(error: E) -> Self {
-        Self { kind: FailureKind::Error, text: format!("{error:#}"), error: Some(Box::new(error)) }
+        Self {
+            kind: FailureKind::Error,
+            text: format!("{error:#}"),
+            error: Some(Box::new(error)),
+        }
     }
 
     /// The kind.
@@ -134,7 +142,10 @@ impl Failure {
 
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Failure").field("kind", &self.kind).field("text", &self.text).finish_non_exhaustive()
+        f.debug_struct("Failure")
+            .field("kind", &self.kind)
+            .field("text", &self.text)
+            .finish_non_exhaustive()
     }
 }
 

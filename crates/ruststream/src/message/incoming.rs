@@ -1,6 +1,7 @@
 //! One message as its handler sees it.
 
 use std::any::Any;
+use std::time::SystemTime;
 
 use super::Headers;
 
@@ -11,6 +12,7 @@ pub struct Incoming<'a> {
     headers: &'a Headers,
     key: Option<&'a [u8]>,
     attempt: u32,
+    published_at: Option<SystemTime>,
     fields: &'a (dyn Any + Send + Sync),
 }
 
@@ -22,6 +24,7 @@ impl<'a> Incoming<'a> {
             headers,
             key: None,
             attempt: 1,
+            published_at: None,
             fields: &(),
         }
     }
@@ -37,6 +40,13 @@ impl<'a> Incoming<'a> {
     #[must_use]
     pub fn with_attempt(mut self, attempt: u32) -> Self {
         self.attempt = attempt;
+        self
+    }
+
+    /// Sets when the message was published.
+    #[must_use]
+    pub fn with_published_at(mut self, published_at: Option<SystemTime>) -> Self {
+        self.published_at = published_at;
         self
     }
 
@@ -65,6 +75,11 @@ impl<'a> Incoming<'a> {
     /// How often the message has been handed out, this time included: 1 on the first delivery.
     pub fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    /// When the message was published, where the transport knows.
+    pub fn published_at(&self) -> Option<SystemTime> {
+        self.published_at
     }
 
     /// What the transport knows besides: a row, an offset, a topic. `None` where it has no such `T`.

@@ -26,6 +26,17 @@ pub trait Fetch: Send + 'static {
         into: &mut Vec<Self::Delivery>,
     ) -> impl Future<Output = Result<(), TransportError>> + Send;
 
+    /// Sets up again what a transient error broke: reconnects, makes again what the server forgot. Called after such an error,
+    /// with backoff, until it succeeds; the subscription counts as unhealthy meanwhile. A transport whose `fetch` does all
+    /// that itself needs none.
+    ///
+    /// # Errors
+    ///
+    /// As [`fetch`](Self::fetch).
+    fn recover(&mut self) -> impl Future<Output = Result<(), TransportError>> + Send {
+        async { Ok(()) }
+    }
+
     /// Ends the half: stops the broker from sending more, and gives back at once, with the attempt uncounted, what was taken
     /// and not handed out. Deliveries already handed out can still be settled.
     ///

@@ -22,7 +22,7 @@
 //!
 //! - Every call ends or fails within a deadline of the transport's own; only `fetch` may wait for ever, and only for messages.
 //!   A lost connection ends the wait with an error that [is transient](TransportError::is_transient).
-//! - After a transient error the next call tries to reconnect and sets up again whatever the server forgot.
+//! - After a transient error, `recover` (or the next call) reconnects and sets up again whatever the server forgot.
 //! - A receipt of a lost connection or lease never settles anything.
 
 mod broker;

@@ -1,0 +1,164 @@
+//! The seam between the runtime, which knows the transport, and a handler, whose type is erased here.
+//!
+//! A worker is one future, boxed once, that lives as long as the worker: it takes from a [`Hand`] behind `dyn`, so neither a
+//! future nor a handler is boxed per message, and the code per handler is one small loop, whatever the transport.
+
+use std::any::Any;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::call::Cancel;
+use super::{BatchOutcome, Batched, Call, Outcome, Scope, Single};
+use crate::message::Incoming;
+
+/// The messages that a worker has in hand.
+pub(crate) trait Hand: Send {
+    /// Waits for the next message or batch; false when there will be none.
+    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
+
+    /// The message taken, and the desk that watches over the call.
+    fn one(&mut self) -> (InHand<'_>, &mut dyn Desk);
+
+    /// The batch taken, and the desk that watches over the call.
+    fn all(&mut self) -> (Vec<InHand<'_>>, &mut dyn Desk);
+
+    /// Settles the message taken.
+    fn finish(&mut self, ended: Ended<Outcome>);
+
+    /// Settles the batch taken.
+    fn finish_batch(&mut self, ended: Ended<BatchOutcome>);
+}
+
+/// One message in a worker's hand.
+#[derive(Clone, Copy)]
+pub(crate) struct InHand<'a> {
+    pub(crate) incoming: Incoming<'a>,
+    pub(crate) source: &'a str,
+    pub(crate) cancel: &'a Cancel,
+}
+
+/// Watches over a call that has to wait.
+pub(crate) trait Desk: Send {
+    /// Called whenever the handler waits: lets go of what need not wait with it, and says whether the call is to be dropped.
+    fn poll_interrupt(&mut self, cx: &mut Context<'_>) -> Option<Interrupt>;
+}
+
+/// Why a call is dropped before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interrupt {
+    /// It took this long, which is its time-out.
+    TimedOut(Duration),
+    /// The app stops and the grace period is over.
+    Stopped,
+}
+
+/// How a call ended.
+pub(crate) enum Ended<T> {
+    Said(T),
+    Panicked(String),
+    Interrupted(Interrupt),
+}
+
+/// Drives one worker: takes from the hand and calls the handler, until the hand has no more.
+pub(crate) trait Pump: Send + Sync {
+    fn drive(&self, hand: Box<dyn Hand>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+pub(super) struct SinglePump<H, S> {
+    shared: Arc<(H, Scope<S>)>,
+}
+
+impl<H, S> SinglePump<H, S> {
+    pub(super) fn new(handler: H, scope: Scope<S>) -> Self {
+        Self {
+            shared: Arc::new((handler, scope)),
+        }
+    }
+}
+
+impl<H: Single<S>, S: Send + Sync + 'static> Pump for SinglePump<H, S> {
+    fn drive(&self, mut hand: Box<dyn Hand>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            let (handler, scope) = &*shared;
+            while poll_fn(|cx| hand.poll_take(cx)).await {
+                let (in_hand, desk) = hand.one();
+                let ended = guarded(handler.call(Call { in_hand, scope }), desk).await;
+                hand.finish(ended);
+            }
+        })
+    }
+}
+
+pub(super) struct BatchPump<H, S> {
+    shared: Arc<(H, Scope<S>)>,
+}
+
+impl<H, S> BatchPump<H, S> {
+    pub(super) fn new(handler: H, scope: Scope<S>) -> Self {
+        Self {
+            shared: Arc::new((handler, scope)),
+        }
+    }
+}
+
+impl<H: Batched<S>, S: Send + Sync + 'static> Pump for BatchPump<H, S> {
+    fn drive(&self, mut hand: Box<dyn Hand>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            let (handler, scope) = &*shared;
+            while poll_fn(|cx| hand.poll_take(cx)).await {
+                let (taken, desk) = hand.all();
+                let calls = taken.into_iter().map(|in_hand| Call { in_hand, scope }).collect();
+                let ended = guarded(handler.call(calls), desk).await;
+                hand.finish_batch(ended);
+            }
+        })
+    }
+}
+
+/// Runs a call to its end: a panic anywhere in it, or in the drop of what it holds, is an end like another.
+async fn guarded<T>(call: impl Future<Output = T>, desk: &mut dyn Desk) -> Ended<T> {
+    let mut call = pin!(Some(call));
+    let mut ended = poll_fn(|cx| {
+        let Some(running) = call.as_mut().as_pin_mut() else {
+            return Poll::Ready(Ended::Interrupted(Interrupt::Stopped));
+        };
+        match catch_unwind(AssertUnwindSafe(|| running.poll(cx))) {
+            Ok(Poll::Ready(outcome)) => Poll::Ready(Ended::Said(outcome)),
+            Ok(Poll::Pending) => desk
+                .poll_interrupt(cx)
+                .map_or(Poll::Pending, |interrupt| Poll::Ready(Ended::Interrupted(interrupt))),
+            Err(panic) => Poll::Ready(Ended::Panicked(panic_text(panic))),
+        }
+    })
+    .await;
+    if !matches!(ended, Ended::Said(_))
+        && let Err(panic) = catch_unwind(AssertUnwindSafe(|| call.set(None)))
+        && !matches!(ended, Ended::Panicked(_))
+    {
+        let text = panic_text(panic);
+        tracing::error!(panic = text, "a handler panicked while it was dropped");
+        if !matches!(ended, Ended::Interrupted(Interrupt::Stopped)) {
+            ended = Ended::Panicked(text);
+        }
+    }
+    ended
+}
+
+/// What a panic said. The payload itself is leaked where dropping it panics again.
+pub(crate) fn panic_text(panic: Box<dyn Any + Send>) -> String {
+    let text = match (panic.downcast_ref::<&'static str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (_, Some(text)) => text.clone(),
+        _ => "a panic without a text".to_owned(),
+    };
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
+    }
+    text
+}

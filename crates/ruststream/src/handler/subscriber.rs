@@ -1,0 +1,115 @@
+//! What `#[subscriber]` makes of an `async fn`, and how it is driven.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::pump::{BatchPump, Pump, SinglePump};
+use super::{BatchOutcome, Call, Outcome, Scope};
+
+/// What a subscription reads and answers, as written on `#[subscriber]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Definition {
+    /// The name of the handler function.
+    pub handler: &'static str,
+    /// The name that it subscribes to.
+    pub name: &'static str,
+    /// Where its replies go.
+    pub reply: Option<&'static str>,
+    /// Its doc comment.
+    pub description: &'static str,
+    /// Whether it takes a batch of messages.
+    pub batch: bool,
+}
+
+impl Definition {
+    /// A handler of single messages without a reply.
+    pub const fn new(handler: &'static str, name: &'static str) -> Self {
+        Self {
+            handler,
+            name,
+            reply: None,
+            description: "",
+            batch: false,
+        }
+    }
+
+    /// Sets where its replies go.
+    #[must_use]
+    pub const fn with_reply(mut self, reply: &'static str) -> Self {
+        self.reply = Some(reply);
+        self
+    }
+
+    /// Sets what people read about it.
+    #[must_use]
+    pub const fn with_description(mut self, description: &'static str) -> Self {
+        self.description = description;
+        self
+    }
+
+    /// Makes it a handler of batches.
+    #[must_use]
+    pub const fn with_batch(mut self) -> Self {
+        self.batch = true;
+        self
+    }
+}
+
+/// A handler with its subscription, for an app whose state is `S`. `#[subscriber]` implements it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be included in an app whose state is `{S}`",
+    note = "a handler is an `async fn` under `#[subscriber(\"name\")]`",
+    note = "each of its parameters must be an extractor for this state"
+)]
+pub trait Subscriber<S>: Sized + Send + Sync + 'static {
+    /// What it reads and answers.
+    fn definition(&self) -> Definition;
+
+    /// The handler, ready to be driven.
+    fn into_handler(self, scope: Scope<S>) -> Handler;
+}
+
+/// A handler of single messages.
+pub trait Single<S>: Send + Sync + 'static {
+    /// Handles one message.
+    fn call<'a>(&'a self, call: Call<'a, S>) -> impl Future<Output = Outcome> + Send + 'a;
+}
+
+/// A handler of batches.
+pub trait Batched<S>: Send + Sync + 'static {
+    /// Handles the messages of one batch, which is never empty.
+    fn call<'a>(&'a self, calls: Vec<Call<'a, S>>) -> impl Future<Output = BatchOutcome> + Send + 'a;
+}
+
+/// A handler with its type erased, once per subscription.
+#[derive(Clone)]
+pub struct Handler {
+    pump: Arc<dyn Pump>,
+}
+
+impl Handler {
+    /// Erases a handler of single messages.
+    pub fn single<S: Send + Sync + 'static>(handler: impl Single<S>, scope: Scope<S>) -> Self {
+        Self {
+            pump: Arc::new(SinglePump::new(handler, scope)),
+        }
+    }
+
+    /// Erases a handler of batches.
+    pub fn batched<S: Send + Sync + 'static>(handler: impl Batched<S>, scope: Scope<S>) -> Self {
+        Self {
+            pump: Arc::new(BatchPump::new(handler, scope)),
+        }
+    }
+
+    pub(crate) fn pump(&self) -> &dyn Pump {
+        &*self.pump
+    }
+}
+
+impl fmt::Debug for Handler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handler").finish_non_exhaustive()
+    }
+}

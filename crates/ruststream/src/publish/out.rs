@@ -1,0 +1,80 @@
+//! Publishing from a handler.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::fmt;
+use std::marker::PhantomData;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::{Publisher, Publishing};
+use crate::handler::{Call, Extract};
+use crate::message::header;
+
+/// Publishes messages of type `T` from a handler, on the broker of its subscription.
+///
+/// What is published belongs to the message in hand: its correlation id, or else its message id, travels along as the
+/// correlation id.
+///
+/// # Examples
+///
+/// ```
+/// use ruststream::prelude::*;
+///
+/// #[subscriber("orders")]
+/// async fn split(order: Vec<u64>, lines: Out<u64>) -> Result<(), ruststream::transport::PublishError> {
+///     for line in &order {
+///         lines.publish("lines", line).await?;
+///     }
+///     Ok(())
+/// }
+/// ```
+pub struct Out<T: ?Sized> {
+    publisher: Publisher,
+    correlation_id: Option<Bytes>,
+    messages: PhantomData<fn(&T)>,
+}
+
+impl<T: Serialize + ?Sized> Out<T> {
+    /// Publishes `message` to `destination` once awaited; headers, key and delay are set in between.
+    ///
+    /// # Errors
+    ///
+    /// As [`Publisher::publish`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Publisher::publish`].
+    pub fn publish(&self, destination: impl Into<Cow<'static, str>>, message: &T) -> Publishing {
+        let publishing = self.publisher.publish(destination, message);
+        match &self.correlation_id {
+            Some(id) => publishing.header(header::CORRELATION_ID, id.clone()),
+            None => publishing,
+        }
+    }
+}
+
+impl<'a, S: Send + Sync, T: ?Sized> Extract<'a, S> for Out<T> {
+    type Rejection = Infallible;
+
+    async fn extract(call: Call<'a, S>) -> Result<Self, Infallible> {
+        let headers = call.incoming().headers();
+        let id = headers
+            .get(header::CORRELATION_ID)
+            .or_else(|| headers.get(header::MESSAGE_ID));
+        Ok(Self {
+            publisher: call.publisher().clone(),
+            correlation_id: id.map(Bytes::copy_from_slice),
+            messages: PhantomData,
+        })
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Out<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Out")
+            .field("correlation_id", &self.correlation_id)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,202 @@
+//! A publisher on one broker of the app.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::Prepared;
+use crate::codec::Codec;
+use crate::message::{Headers, Outgoing, header};
+use crate::transport::{ErrorKind, Publish, PublishError, TransportError};
+
+type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A publisher on one broker of the app. Cheap to clone.
+///
+/// A running app hands it out ([`Running::publisher`](crate::app::Running::publisher)); inside a handler, ask for
+/// [`Out<T>`](crate::publish::Out) instead.
+///
+/// # Examples
+///
+/// ```
+/// # async fn example(publisher: ruststream::publish::Publisher) -> Result<(), ruststream::transport::PublishError> {
+/// publisher.publish("orders", &7u64).header("region", "eu").key("customer-7").await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Publisher {
+    transport: Arc<dyn ErasedPublish>,
+    codec: Codec,
+}
+
+impl Publisher {
+    pub(crate) fn new(transport: impl Publish, codec: Codec) -> Self {
+        Self {
+            transport: Arc::new(transport),
+            codec,
+        }
+    }
+
+    /// Publishes `message` to `destination` once awaited; headers, key and delay are set in between.
+    ///
+    /// # Errors
+    ///
+    /// Where the message has no form in the codec or the broker did not confirm it. A message that was not confirmed may have
+    /// been stored all the same, where the link broke before the answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it completes, the message may have been sent or not.
+    pub fn publish<T: Serialize + ?Sized>(&self, destination: impl Into<Cow<'static, str>>, message: &T) -> Publishing {
+        Publishing {
+            transport: self.transport.clone(),
+            prepared: self.encode(destination.into(), message),
+        }
+    }
+
+    /// Publishes bytes as they are, without a content type.
+    ///
+    /// # Errors
+    ///
+    /// As [`publish`](Self::publish).
+    pub fn publish_bytes(&self, destination: impl Into<Cow<'static, str>>, payload: impl Into<Vec<u8>>) -> Publishing {
+        let prepared = Prepared {
+            destination: destination.into(),
+            payload: payload.into(),
+            ..Prepared::default()
+        };
+        Publishing {
+            transport: self.transport.clone(),
+            prepared: Ok(Box::new(prepared)),
+        }
+    }
+
+    /// Publishes many messages to `destination`, in order, in as few round trips as the transport allows.
+    ///
+    /// # Errors
+    ///
+    /// As [`publish`](Self::publish); the error tells for each message whether it was confirmed. Where one has no form in the
+    /// codec, none is sent.
+    pub async fn publish_many<T: Serialize>(&self, destination: &str, messages: &[T]) -> Result<(), PublishError> {
+        let prepared: Vec<_> = messages
+            .iter()
+            .map(|message| self.encode(Cow::Owned(destination.to_owned()), message))
+            .collect::<Result<_, _>>()?;
+        let outgoing: Vec<_> = prepared.iter().map(|one| one.outgoing()).collect();
+        self.transport.publish(&outgoing).await
+    }
+
+    /// Encodes a message to be sent later, in a group.
+    pub(crate) fn prepare<T: Serialize + ?Sized>(
+        &self,
+        destination: &'static str,
+        message: &T,
+    ) -> Result<Box<Prepared>, PublishError> {
+        self.encode(Cow::Borrowed(destination), message)
+    }
+
+    fn encode<T: Serialize + ?Sized>(
+        &self,
+        destination: Cow<'static, str>,
+        message: &T,
+    ) -> Result<Box<Prepared>, PublishError> {
+        let mut prepared = Box::new(Prepared {
+            destination,
+            ..Prepared::default()
+        });
+        self.codec.encode(message, &mut prepared.payload).map_err(|error| {
+            TransportError::new(ErrorKind::Invalid, format!("it could not be encoded: {error}")).with_cause(error)
+        })?;
+        prepared.headers.insert(
+            header::CONTENT_TYPE,
+            Bytes::from_static(self.codec.content_type().as_bytes()),
+        );
+        Ok(prepared)
+    }
+}
+
+impl fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Publisher")
+            .field("codec", &self.codec)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A message about to be published: set what it needs, then await it.
+#[must_use = "nothing is published until it is awaited"]
+pub struct Publishing {
+    transport: Arc<dyn ErasedPublish>,
+    prepared: Result<Box<Prepared>, PublishError>,
+}
+
+impl Publishing {
+    /// Sets a header.
+    pub fn header(self, name: impl Into<Cow<'static, str>>, value: impl Into<Bytes>) -> Self {
+        self.with(|prepared| prepared.headers.insert(name, value))
+    }
+
+    /// Adds these headers to those that are set.
+    pub fn headers(self, headers: Headers) -> Self {
+        self.with(|prepared| {
+            prepared.headers.extend(
+                headers
+                    .iter()
+                    .map(|(name, value)| (Cow::Owned(name.to_owned()), Bytes::copy_from_slice(value))),
+            );
+        })
+    }
+
+    /// Sets the key: messages of one key keep their order where the subscription is ordered by it.
+    pub fn key(self, key: impl Into<Bytes>) -> Self {
+        self.with(|prepared| prepared.key = Some(key.into()))
+    }
+
+    /// Sets how long the broker keeps the message back.
+    pub fn delay(self, delay: Duration) -> Self {
+        self.with(|prepared| prepared.delay = delay)
+    }
+
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Prepared)) -> Self {
+        if let Ok(prepared) = &mut self.prepared {
+            change(prepared);
+        }
+        self
+    }
+}
+
+impl IntoFuture for Publishing {
+    type Output = Result<(), PublishError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let prepared = self.prepared?;
+            self.transport.publish(&[prepared.outgoing()]).await
+        })
+    }
+}
+
+impl fmt::Debug for Publishing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Publishing")
+            .field("prepared", &self.prepared)
+            .finish_non_exhaustive()
+    }
+}
+
+/// [`Publish`] behind `dyn`: the app hands out one publisher type for all brokers.
+trait ErasedPublish: Send + Sync {
+    fn publish<'a>(&'a self, messages: &'a [Outgoing<'a>]) -> BoxFuture<'a, Result<(), PublishError>>;
+}
+
+impl<P: Publish> ErasedPublish for P {
+    fn publish<'a>(&'a self, messages: &'a [Outgoing<'a>]) -> BoxFuture<'a, Result<(), PublishError>> {
+        Box::pin(Publish::publish(self, messages))
+    }
+}

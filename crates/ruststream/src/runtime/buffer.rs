@@ -1,0 +1,504 @@
+//! Where the parts of a subscription meet: what is ready, what waits for its lane or its time, what is finished.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use tokio::time::{Duration, Instant};
+
+use super::room::{self, InHand};
+use super::shared::{Counts, Shared};
+use crate::handler::Cancel;
+use crate::message::Incoming;
+use crate::publish::Prepared;
+use crate::transport::{Delivery, Verdict};
+
+/// The meeting place of one subscription's parts.
+pub(super) struct Buffer<D: Delivery> {
+    pub(super) shared: Arc<Shared>,
+    queue: Mutex<Queue<D>>,
+    finished: Mutex<Finished<D>>,
+    /// Messages in the hands of workers.
+    taken: AtomicUsize,
+    /// Messages fetched and not settled.
+    unsettled: AtomicUsize,
+    /// The fetcher waits until there is room.
+    starved: AtomicBool,
+    slots: Box<[Slot]>,
+}
+
+/// A delivery with what the runtime knows of it.
+pub(super) struct Entry<D> {
+    pub(super) delivery: D,
+    /// The lane whose order it keeps.
+    lane: Option<u64>,
+    /// Attempts made while it was kept in hand, which the transport has not counted.
+    kept_attempts: u32,
+    arrived: Instant,
+}
+
+/// What is finished and waits for the settler.
+pub(super) struct Finished<D: Delivery> {
+    pub(super) settled: Vec<(D::Receipt, Verdict)>,
+    pub(super) confirming: Vec<Confirming<D>>,
+    /// Nothing more will come.
+    sealed: bool,
+}
+
+/// A delivery that is settled once a message is confirmed.
+pub(super) struct Confirming<D> {
+    pub(super) entry: Entry<D>,
+    pub(super) message: Box<Prepared>,
+    pub(super) purpose: Purpose,
+}
+
+/// What a message that must be confirmed is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Reply,
+    DeadLetter,
+}
+
+/// What a worker shows of itself to the settler, which learns of lost leases.
+#[derive(Default)]
+pub(super) struct Slot {
+    leases: Mutex<Vec<u64>>,
+    pub(super) cancel: Arc<Cancel>,
+}
+
+struct Queue<D: Delivery> {
+    ready: VecDeque<Entry<D>>,
+    /// The lanes that have a message ready, in a worker's hand or kept; the rest of each waits here.
+    lanes: HashMap<u64, VecDeque<Entry<D>>>,
+    kept: BTreeMap<(Instant, u64), Entry<D>>,
+    kept_so_far: u64,
+    /// Workers that wait for a message.
+    idle: Vec<(usize, Waker)>,
+    closed: bool,
+    mean_bytes: usize,
+}
+
+/// What a worker gets when it asks.
+pub(super) enum Take {
+    Taken,
+    /// Nothing yet; if there is a time, something will be ready then.
+    Wait(Option<Instant>),
+    Closed,
+}
+
+impl<D: Delivery> Entry<D> {
+    /// The attempt that the message is at, those counted that it made while kept in hand.
+    pub(super) fn attempt(&self) -> u32 {
+        self.delivery.attempt().saturating_add(self.kept_attempts)
+    }
+
+    /// The message as a handler sees it.
+    pub(super) fn incoming(&self) -> Incoming<'_> {
+        incoming(&self.delivery).with_attempt(self.attempt())
+    }
+
+    pub(super) fn lane(&self) -> Option<u64> {
+        self.lane
+    }
+}
+
+fn incoming<D: Delivery>(delivery: &D) -> Incoming<'_> {
+    Incoming::new(delivery.payload(), delivery.headers())
+        .with_key(delivery.key())
+        .with_attempt(delivery.attempt())
+        .with_published_at(delivery.published_at())
+        .with_fields(delivery.fields())
+}
+
+impl<D: Delivery> Buffer<D> {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let slots = (0..shared.settings.workers).map(|_| Slot::default()).collect();
+        Self {
+            shared,
+            queue: Mutex::new(Queue {
+                ready: VecDeque::new(),
+                lanes: HashMap::new(),
+                kept: BTreeMap::new(),
+                kept_so_far: 0,
+                idle: Vec::new(),
+                closed: false,
+                mean_bytes: 0,
+            }),
+            finished: Mutex::new(Finished {
+                settled: Vec::new(),
+                confirming: Vec::new(),
+                sealed: false,
+            }),
+            taken: AtomicUsize::new(0),
+            unsettled: AtomicUsize::new(0),
+            starved: AtomicBool::new(false),
+            slots,
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue<D>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finished(&self) -> MutexGuard<'_, Finished<D>> {
+        self.finished.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn slot(&self, worker: usize) -> &Slot {
+        &self.slots[worker]
+    }
+
+    /// How many messages may be fetched now. After a zero, the signal `room` tells when to ask again.
+    pub(super) fn room(&self) -> usize {
+        // Set before looking: what changes in between is signalled and looked at again.
+        self.starved.store(true, Ordering::Release);
+        let queue = self.queue();
+        let in_hand = InHand {
+            all: self.unsettled.load(Ordering::Relaxed),
+            ready: queue.ready.len(),
+            taken: self.taken.load(Ordering::Relaxed),
+            mean_bytes: queue.mean_bytes,
+        };
+        drop(queue);
+        let room = room::room(&self.shared.settings, self.shared.service_time(), in_hand);
+        if room > 0 {
+            self.starved.store(false, Ordering::Relaxed);
+        }
+        room
+    }
+
+    /// Takes in what was fetched.
+    pub(super) fn push(&self, chunk: &mut Vec<D>) {
+        let fetched = chunk.len();
+        self.unsettled.fetch_add(fetched, Ordering::Relaxed);
+        self.shared.counts.in_hand.fetch_add(fetched as u64, Ordering::Relaxed);
+        let arrived = Instant::now();
+        let bytes: usize = chunk.iter().map(|delivery| delivery.payload().len()).sum();
+        // The key is the user's code: it runs outside the lock, and its panic costs the order of that message alone.
+        let lanes: Vec<Option<u64>> = match &self.shared.settings.ordered_by {
+            None => Vec::new(),
+            Some(order) => chunk
+                .iter()
+                .map(|delivery| {
+                    catch_unwind(AssertUnwindSafe(|| order.lane_of(&incoming(delivery)))).unwrap_or_else(|_| {
+                        tracing::error!(subscription = %self.shared.name, "the key of a message panicked; it keeps no order");
+                        None
+                    })
+                })
+                .collect(),
+        };
+        let mut queue = self.queue();
+        queue.mean_bytes = (queue.mean_bytes * 3 + bytes / fetched.max(1)) / 4;
+        if queue.closed {
+            drop(queue);
+            self.release(chunk.drain(..));
+            return;
+        }
+        let mut lanes = lanes.into_iter();
+        for delivery in chunk.drain(..) {
+            let lane = lanes.next().flatten();
+            queue.push(Entry {
+                delivery,
+                lane,
+                kept_attempts: 0,
+                arrived,
+            });
+        }
+        queue.wake(fetched);
+    }
+
+    /// Moves up to as many ready messages as a worker should take at once into `into`.
+    pub(super) fn take(&self, into: &mut VecDeque<Entry<D>>, worker: usize, waker: &Waker) -> Take {
+        let settings = &self.shared.settings;
+        let mut queue = self.queue();
+        let number = match (settings.batch, queue.ready.front()) {
+            (_, None) => 0,
+            (None, Some(_)) => room::at_once(settings, self.shared.service_time(), queue.ready.len()),
+            (Some(batch), Some(first)) => {
+                let due = first.arrived + batch.age;
+                let together = queue.together(batch.size);
+                let may_grow = together < batch.size && together == queue.ready.len() && first.attempt() == 1;
+                if may_grow && !queue.closed && Instant::now() < due {
+                    queue.wait(worker, waker);
+                    drop(queue);
+                    self.want_room();
+                    return Take::Wait(Some(due));
+                }
+                together
+            }
+        };
+        if number == 0 {
+            if queue.closed {
+                return Take::Closed;
+            }
+            queue.wait(worker, waker);
+            drop(queue);
+            self.want_room();
+            return Take::Wait(None);
+        }
+        into.extend(queue.ready.drain(..number));
+        let left = queue.ready.len();
+        let mean_bytes = queue.mean_bytes;
+        if left > 0 && settings.batch.is_some() {
+            queue.wake(1);
+        }
+        drop(queue);
+        let taken = self.taken.fetch_add(number, Ordering::Relaxed) + number;
+        if left <= room::target(settings, self.shared.service_time(), mean_bytes).saturating_sub(taken) / 2 {
+            self.want_room();
+        }
+        Take::Taken
+    }
+
+    /// Wakes the fetcher, if it waits for room.
+    fn want_room(&self) {
+        if self.starved.swap(false, Ordering::AcqRel) {
+            self.shared.signals.room.notify_one();
+        }
+    }
+
+    /// Puts messages that a worker took and did not begin back in front, for others.
+    pub(super) fn give_back(&self, untouched: &mut VecDeque<Entry<D>>) {
+        let number = untouched.len();
+        if number == 0 {
+            return;
+        }
+        self.taken.fetch_sub(number, Ordering::Relaxed);
+        let mut queue = self.queue();
+        if queue.closed {
+            drop(queue);
+            self.release(untouched.drain(..).map(|entry| entry.delivery));
+            return;
+        }
+        while let Some(entry) = untouched.pop_back() {
+            queue.ready.push_front(entry);
+        }
+        queue.wake(number);
+    }
+
+    /// Lets the next message of a lane go, once the one before it has left.
+    pub(super) fn leave_lane(&self, lane: u64) {
+        let mut queue = self.queue();
+        if let Some(waiting) = queue.lanes.get_mut(&lane) {
+            match waiting.pop_front() {
+                Some(next) => {
+                    queue.ready.push_back(next);
+                    queue.wake(1);
+                }
+                None => {
+                    queue.lanes.remove(&lane);
+                }
+            }
+        }
+    }
+
+    /// Keeps a message unsettled in hand, to be handled again after `wait`. Its lane stays taken.
+    pub(super) fn keep(&self, mut entry: Entry<D>, wait: Duration) {
+        self.taken.fetch_sub(1, Ordering::Relaxed);
+        entry.kept_attempts = entry.kept_attempts.saturating_add(1);
+        let mut queue = self.queue();
+        if queue.closed {
+            drop(queue);
+            self.settle_one(entry.delivery.into_receipt(), Verdict::Retry { after: Duration::ZERO });
+            return;
+        }
+        queue.kept_so_far += 1;
+        let place = (Instant::now() + wait, queue.kept_so_far);
+        queue.kept.insert(place, entry);
+        drop(queue);
+        self.shared.signals.held.notify_one();
+        self.want_room();
+    }
+
+    /// Makes ready what was kept until now; answers when the next is due.
+    pub(super) fn resume_kept(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let mut queue = self.queue();
+        let mut resumed = 0;
+        while let Some(first) = queue.kept.first_entry() {
+            let due = first.key().0;
+            if due > now {
+                queue.wake(resumed);
+                return Some(due);
+            }
+            let entry = first.remove();
+            queue.ready.push_front(entry);
+            resumed += 1;
+        }
+        queue.wake(resumed);
+        None
+    }
+
+    /// Takes in what a worker finished.
+    pub(super) fn finish(&self, settled: &mut Vec<(D::Receipt, Verdict)>) {
+        self.taken.fetch_sub(settled.len(), Ordering::Relaxed);
+        self.finished().settled.append(settled);
+        self.shared.signals.finished.notify_one();
+    }
+
+    /// Takes in a message that a worker finished and that is settled once something is confirmed.
+    pub(super) fn confirm(&self, confirming: Confirming<D>) {
+        self.taken.fetch_sub(1, Ordering::Relaxed);
+        self.finished().confirming.push(confirming);
+        self.shared.signals.finished.notify_one();
+    }
+
+    /// Counts a message as in a worker's hands again, before it is kept or confirmed a second time.
+    pub(super) fn take_again(&self) {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn settle_one(&self, receipt: D::Receipt, verdict: Verdict) {
+        self.finished().settled.push((receipt, verdict));
+        self.shared.signals.finished.notify_one();
+    }
+
+    fn release(&self, deliveries: impl Iterator<Item = D>) {
+        self.finished()
+            .settled
+            .extend(deliveries.map(|delivery| (delivery.into_receipt(), Verdict::Release)));
+        self.shared.signals.finished.notify_one();
+    }
+
+    /// Swaps what is finished with the empty lists of the settler; true once nothing more will come.
+    pub(super) fn swap_finished(
+        &self,
+        settled: &mut Vec<(D::Receipt, Verdict)>,
+        confirming: &mut Vec<Confirming<D>>,
+    ) -> bool {
+        let mut finished = self.finished();
+        std::mem::swap(&mut finished.settled, settled);
+        std::mem::swap(&mut finished.confirming, confirming);
+        finished.sealed
+    }
+
+    /// Takes note that messages are settled, or given up.
+    pub(super) fn settled(&self, number: usize) {
+        if number > 0 {
+            self.unsettled.fetch_sub(number, Ordering::Relaxed);
+            self.shared.counts.in_hand.fetch_sub(number as u64, Ordering::Relaxed);
+            self.want_room();
+        }
+    }
+
+    /// Releases all that no worker has begun, and takes in no more. A message that was kept for a retry keeps its attempt.
+    pub(super) fn close(&self) {
+        let mut queue = self.queue();
+        queue.closed = true;
+        let ready = std::mem::take(&mut queue.ready);
+        let lanes = std::mem::take(&mut queue.lanes);
+        let kept = std::mem::take(&mut queue.kept);
+        for (_, waker) in queue.idle.drain(..) {
+            waker.wake();
+        }
+        drop(queue);
+        let waiting = ready.into_iter().chain(lanes.into_values().flatten());
+        self.release(waiting.map(|entry| entry.delivery));
+        for ((due, _), entry) in kept {
+            let after = match self.shared.capabilities.delay() {
+                true => due.saturating_duration_since(Instant::now()),
+                false => Duration::ZERO,
+            };
+            self.settle_one(entry.delivery.into_receipt(), Verdict::Retry { after });
+        }
+    }
+
+    /// Says that nothing more will be finished.
+    pub(super) fn seal(&self) {
+        self.finished().sealed = true;
+        self.shared.signals.finished.notify_one();
+    }
+
+    /// Drops what lost its lease and was not begun, and cancels the token of what is being handled.
+    pub(super) fn lost(&self, leases: &[u64]) {
+        for slot in &self.slots {
+            let held = slot.leases.lock().unwrap_or_else(PoisonError::into_inner);
+            if held.iter().any(|lease| leases.contains(lease)) {
+                slot.cancel.cancel();
+            }
+        }
+        let is_lost = |entry: &Entry<D>| leases.contains(&entry.delivery.lease_id());
+        let mut queue = self.queue();
+        let mut gone = Vec::new();
+        let ready = std::mem::take(&mut queue.ready);
+        for entry in ready {
+            if is_lost(&entry) {
+                gone.push(entry)
+            } else {
+                queue.ready.push_back(entry)
+            }
+        }
+        let kept = std::mem::take(&mut queue.kept);
+        for (place, entry) in kept {
+            if is_lost(&entry) {
+                gone.push(entry);
+            } else {
+                queue.kept.insert(place, entry);
+            }
+        }
+        let mut waiting_gone = 0;
+        for waiting in queue.lanes.values_mut() {
+            let before = waiting.len();
+            waiting.retain(|entry| !is_lost(entry));
+            waiting_gone += before - waiting.len();
+        }
+        drop(queue);
+        for lane in gone.iter().filter_map(Entry::lane) {
+            self.leave_lane(lane);
+        }
+        let number = gone.len() + waiting_gone;
+        Counts::add(&self.shared.counts.stale, number);
+        self.settled(number);
+    }
+}
+
+impl Slot {
+    /// Notes the leases of what its worker is about to handle.
+    pub(super) fn hold<D: Delivery>(&self, entries: &[Entry<D>]) {
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        leases.clear();
+        leases.extend(entries.iter().map(|entry| entry.delivery.lease_id()));
+    }
+}
+
+impl<D: Delivery> Queue<D> {
+    fn push(&mut self, entry: Entry<D>) {
+        if let Some(lane) = entry.lane {
+            if let Some(waiting) = self.lanes.get_mut(&lane) {
+                waiting.push_back(entry);
+                return;
+            }
+            self.lanes.insert(lane, VecDeque::new());
+        }
+        self.ready.push_back(entry);
+    }
+
+    /// How many of the ready messages make a batch. One that was delivered before comes alone: what fails a batch fails by
+    /// itself the next time, and the others do not fail with it.
+    fn together(&self, most: usize) -> usize {
+        match self.ready.front() {
+            None => 0,
+            Some(first) if first.attempt() > 1 => 1,
+            Some(_) => self
+                .ready
+                .iter()
+                .take(most)
+                .take_while(|entry| entry.attempt() == 1)
+                .count(),
+        }
+    }
+
+    fn wait(&mut self, worker: usize, waker: &Waker) {
+        self.idle.retain(|(known, _)| *known != worker);
+        self.idle.push((worker, waker.clone()));
+    }
+
+    fn wake(&mut self, number: usize) {
+        let number = number.min(self.idle.len());
+        for (_, waker) in self.idle.drain(..number) {
+            waker.wake();
+        }
+    }
+}

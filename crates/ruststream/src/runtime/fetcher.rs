@@ -1,0 +1,103 @@
+//! The part that fetches: it asks for as much as there is room for, and backs off when the transport fails.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use tokio::time::{Duration, sleep, timeout};
+
+use super::buffer::Buffer;
+use super::shared::{Phase, Shared, Side};
+use crate::policy::Backoff;
+use crate::transport::{ErrorKind, Fetch, TransportError};
+
+/// How long the end of the fetch half may take.
+const CLOSING: Duration = Duration::from_secs(5);
+
+/// The backoff of a transport that fails.
+pub(super) fn trouble_backoff() -> Backoff {
+    Backoff::exponential(Duration::from_millis(100)).cap(Duration::from_secs(5))
+}
+
+/// The wait after so many failures in a row. Never shorter than half the ceiling: full jitter alone could spin.
+pub(super) fn trouble_wait(failures: u32) -> Duration {
+    let backoff = trouble_backoff();
+    backoff.ceiling(failures) / 2 + backoff.delay(failures, fastrand::f64()) / 2
+}
+
+/// Fetches until the subscription stops or fails for good, then ends the fetch half.
+pub(super) async fn fetch_all<F: Fetch>(mut half: F, buffer: Arc<Buffer<F::Delivery>>) {
+    let shared = buffer.shared.clone();
+    {
+        let mut stopped = pin!(shared.signals.stop.cancelled());
+        let mut work = pin!(fetch_until_failed(&mut half, &buffer, &shared));
+        tokio::select! {
+            biased;
+            () = &mut stopped => {}
+            error = &mut work => shared.fail(&error),
+        }
+    }
+    match timeout(CLOSING, half.close()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(subscription = %shared.name, %error, "the fetch half did not end cleanly"),
+        Err(_) => tracing::warn!(subscription = %shared.name, "the fetch half did not end within {CLOSING:?}"),
+    }
+}
+
+/// Fetches; returns the error that ends the subscription.
+async fn fetch_until_failed<F: Fetch>(half: &mut F, buffer: &Buffer<F::Delivery>, shared: &Shared) -> TransportError {
+    let mut paused = shared.signals.paused.subscribe();
+    let mut chunk = Vec::new();
+    let mut failures = 0u32;
+    shared.enter(Phase::Running);
+    loop {
+        let room = loop {
+            // The sender lives in `shared`, so waiting cannot fail.
+            let _ = paused.wait_for(|paused| !paused).await;
+            match buffer.room() {
+                0 => shared.signals.room.notified().await,
+                room => break room,
+            }
+        };
+        let fetched = tokio::select! {
+            biased;
+            fetched = half.fetch(room, &mut chunk) => fetched,
+            _ = paused.wait_for(|paused| *paused) => Ok(()),
+        };
+        let error = match fetched {
+            Ok(()) if !chunk.is_empty() => {
+                if failures > 0 {
+                    failures = 0;
+                    shared.mended(Side::Fetching);
+                }
+                buffer.push(&mut chunk);
+                continue;
+            }
+            Ok(()) if *paused.borrow() => continue,
+            Ok(()) => TransportError::new(
+                ErrorKind::Unavailable,
+                "the transport's fetch returned without a delivery",
+            ),
+            Err(error) => error,
+        };
+        if !chunk.is_empty() {
+            buffer.push(&mut chunk);
+        }
+        let mut error = error;
+        loop {
+            if !error.is_transient() {
+                return error;
+            }
+            failures = failures.saturating_add(1);
+            let wait = trouble_wait(failures);
+            shared.troubled(Side::Fetching, &error, wait);
+            sleep(wait).await;
+            match half.recover().await {
+                Ok(()) => {
+                    shared.mended(Side::Fetching);
+                    break;
+                }
+                Err(again) => error = again,
+            }
+        }
+    }
+}

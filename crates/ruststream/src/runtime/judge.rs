@@ -1,0 +1,223 @@
+//! What follows from the end of a call: the one place where a policy meets an outcome.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::buffer::Purpose;
+use super::shared::{Counts, Shared};
+use crate::handler::{Ended, Failure, FailureKind, HandlerOutcome, Interrupt, Outcome};
+use crate::message::{Incoming, header};
+use crate::policy::{Backoff, OnUndecodable};
+use crate::publish::Prepared;
+use crate::transport::{DeadLetter, DeadReason, TransportError, Verdict};
+
+/// What is to be done with a delivery.
+#[derive(Debug)]
+pub(super) enum Decision {
+    /// It is settled so.
+    Settle(Verdict),
+    /// It is kept unsettled in hand and handled again after this time.
+    Keep(Duration),
+    /// It is acked once this message is confirmed.
+    Confirm(Box<Prepared>, Purpose),
+}
+
+/// Decides what follows from the end of a call.
+pub(super) fn judge(shared: &Shared, message: &Incoming<'_>, ended: Ended<Outcome>) -> Decision {
+    let outcome = match ended {
+        Ended::Said(outcome) => outcome,
+        Ended::Panicked(text) => Outcome::Failed(Box::new(Failure::new(FailureKind::Panic, text))),
+        Ended::Interrupted(Interrupt::TimedOut(limit)) => Outcome::Failed(Box::new(Failure::new(
+            FailureKind::Timeout,
+            format!("the handler took longer than its time-out of {limit:?}"),
+        ))),
+        Ended::Interrupted(Interrupt::Stopped) => return release(shared),
+    };
+    match outcome {
+        Outcome::Said(said) => judge_said(shared, message, said),
+        Outcome::Failed(failure) => judge_failure(shared, message, *failure),
+        Outcome::Undecodable(text) => judge_undecodable(shared, message, text),
+        Outcome::Reply(reply) => Decision::Confirm(reply, Purpose::Reply),
+    }
+}
+
+/// Decides as for one failure of a whole batch, without taking the outcome.
+pub(super) fn judge_shared(shared: &Shared, message: &Incoming<'_>, outcome: &Outcome) -> Decision {
+    match outcome {
+        Outcome::Said(said) => judge_said(shared, message, said.clone()),
+        Outcome::Failed(failure) => failed(shared, message, failure),
+        Outcome::Undecodable(text) => judge_undecodable(shared, message, text.clone()),
+        // A batch has one reply for each message, never one for all.
+        Outcome::Reply(_) => judge_said(shared, message, HandlerOutcome::Ack),
+    }
+}
+
+/// Given back as it came, because the app stops.
+pub(super) fn release(shared: &Shared) -> Decision {
+    Counts::add(&shared.counts.released, 1);
+    Decision::Settle(Verdict::Release)
+}
+
+/// Decides what follows when a message that had to be confirmed was not.
+pub(super) fn not_confirmed(
+    shared: &Shared,
+    message: &Incoming<'_>,
+    purpose: Purpose,
+    error: &TransportError,
+) -> Decision {
+    let text = super::shared::chain(error);
+    match purpose {
+        Purpose::Reply => {
+            let text = format!("the reply was not confirmed: {text}");
+            failed(shared, message, &Failure::new(FailureKind::Reply, text))
+        }
+        // There is no attempt too many here: as long as the dead letter is not stored, the original is all there is.
+        Purpose::DeadLetter => {
+            let wait = Backoff::exponential(Duration::from_secs(1)).delay(message.attempt(), fastrand::f64());
+            tracing::error!(
+                subscription = %shared.name, error = text, ?wait,
+                "a dead letter could not be stored; the message stays and is tried again"
+            );
+            again(shared, wait)
+        }
+    }
+}
+
+fn judge_said(shared: &Shared, message: &Incoming<'_>, said: HandlerOutcome) -> Decision {
+    match said {
+        HandlerOutcome::Ack => {
+            Counts::add(&shared.counts.acked, 1);
+            Decision::Settle(Verdict::Ack)
+        }
+        HandlerOutcome::Drop => {
+            Counts::add(&shared.counts.dropped, 1);
+            Decision::Settle(Verdict::Ack)
+        }
+        HandlerOutcome::DeadLetter { reason } => bury(shared, message, DeadReason::Rejected, reason),
+        HandlerOutcome::Retry { after } => {
+            match shared.settings.retry.after(message.attempt(), None, fastrand::f64()) {
+                Some(backoff) => again(shared, after.unwrap_or(backoff)),
+                None => bury(
+                    shared,
+                    message,
+                    DeadReason::AttemptsExhausted,
+                    "the handler asked for one more attempt than the retry policy has".to_owned(),
+                ),
+            }
+        }
+    }
+}
+
+fn judge_failure(shared: &Shared, message: &Incoming<'_>, failure: Failure) -> Decision {
+    let decision = failed(shared, message, &failure);
+    // The error is the user's: its drop may panic.
+    if catch_unwind(AssertUnwindSafe(|| drop(failure))).is_err() {
+        tracing::error!(subscription = %shared.name, "an error panicked while it was dropped");
+    }
+    decision
+}
+
+fn failed(shared: &Shared, message: &Incoming<'_>, failure: &Failure) -> Decision {
+    Counts::add(&shared.counts.failed, 1);
+    // The policy's exceptions are the user's code too.
+    let wait = catch_unwind(AssertUnwindSafe(|| {
+        shared
+            .settings
+            .retry
+            .after(message.attempt(), failure.cause(), fastrand::f64())
+    }))
+    .unwrap_or_else(|_| {
+        tracing::error!(subscription = %shared.name, "the retry policy panicked; its default holds");
+        crate::policy::Retry::default().after(message.attempt(), fastrand::f64())
+    });
+    match wait {
+        Some(wait) => {
+            tracing::warn!(
+                subscription = %shared.name, attempt = message.attempt(), kind = ?failure.kind(), error = failure.text(), ?wait,
+                "a message failed and will be tried again"
+            );
+            again(shared, wait)
+        }
+        None => bury(
+            shared,
+            message,
+            DeadReason::AttemptsExhausted,
+            failure.text().to_owned(),
+        ),
+    }
+}
+
+fn judge_undecodable(shared: &Shared, message: &Incoming<'_>, text: String) -> Decision {
+    match shared.settings.on_undecodable {
+        OnUndecodable::DeadLetter => {
+            Counts::add(&shared.counts.failed, 1);
+            bury(shared, message, DeadReason::Undecodable, text)
+        }
+        OnUndecodable::Retry => failed(shared, message, &Failure::new(FailureKind::Error, text)),
+        OnUndecodable::Drop => {
+            tracing::warn!(subscription = %shared.name, error = text, "an undecodable message was thrown away");
+            judge_said(shared, message, HandlerOutcome::Drop)
+        }
+    }
+}
+
+/// Tries again after `wait`, where the transport keeps the delay, or else with the delivery kept unsettled in hand.
+fn again(shared: &Shared, wait: Duration) -> Decision {
+    Counts::add(&shared.counts.retried, 1);
+    let in_hand = shared.settings.ordered_by.is_some() || !shared.capabilities.delay();
+    if in_hand {
+        Decision::Keep(wait)
+    } else {
+        Decision::Settle(Verdict::Retry { after: wait })
+    }
+}
+
+/// Makes a dead letter of a message: where the subscription names a place, there; else where the transport keeps them; else
+/// under `<name>.dead`.
+fn bury(shared: &Shared, message: &Incoming<'_>, reason: DeadReason, error: String) -> Decision {
+    tracing::error!(
+        subscription = %shared.name, attempt = message.attempt(), %reason, error,
+        "a message becomes a dead letter"
+    );
+    Counts::add(&shared.counts.dead_lettered, 1);
+    let letter = DeadLetter {
+        reason,
+        error,
+        attempts: message.attempt(),
+        source: shared.name.to_string(),
+        at: SystemTime::now(),
+    };
+    match &shared.settings.dead_letter {
+        None if shared.capabilities.dead_letters() => Decision::Settle(Verdict::DeadLetter(Box::new(letter))),
+        None => Decision::Confirm(
+            copy_of(message, &letter, format!("{}.dead", shared.name)),
+            Purpose::DeadLetter,
+        ),
+        Some(place) => Decision::Confirm(copy_of(message, &letter, place.to_string()), Purpose::DeadLetter),
+    }
+}
+
+fn copy_of(message: &Incoming<'_>, letter: &DeadLetter, destination: String) -> Box<Prepared> {
+    let millis = |time: SystemTime| {
+        time.duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_millis()
+            .to_string()
+    };
+    let mut headers = message.headers().clone();
+    headers.insert(header::DEAD_REASON, letter.reason.as_str());
+    headers.insert(header::DEAD_ERROR, letter.error.clone());
+    headers.insert(header::DEAD_ATTEMPTS, letter.attempts.to_string());
+    headers.insert(header::DEAD_SOURCE, letter.source.clone());
+    headers.insert(header::DEAD_AT, millis(letter.at));
+    if let Some(published_at) = message.published_at() {
+        headers.insert(header::DEAD_PUBLISHED_AT, millis(published_at));
+    }
+    Box::new(Prepared {
+        destination: destination.into(),
+        payload: message.payload().to_vec(),
+        headers,
+        key: message.key().map(bytes::Bytes::copy_from_slice),
+        delay: Duration::ZERO,
+    })
+}

@@ -1,0 +1,24 @@
+//! The dispatch loop of one subscription: fetch, decode, handle, reply, settle.
+//!
+//! ```text
+//!  Fetch ──► fetcher ──► buffer ──► worker × n ──► finished ──► settler ──► Publish, Settle
+//!                          ▲           │  (Pump: the handler, erased)
+//!                          └─ holder ◄─┘  retries kept in hand, lanes of ordered keys
+//! ```
+//!
+//! Each box is one long-lived future, generic over the transport and not over the handler. They meet in the buffer, whose locks
+//! are taken per chunk and not per message, so that what waits is handed on in groups.
+
+mod buffer;
+mod fetcher;
+mod judge;
+mod room;
+mod settings;
+mod settler;
+mod shared;
+mod subscription;
+mod worker;
+
+pub(crate) use settings::{Batch, Settings};
+pub(crate) use shared::{Shared, Signals};
+pub(crate) use subscription::run;

@@ -1,0 +1,238 @@
+//! The part that settles: replies and dead letters are confirmed first, then all that is finished is settled as one group.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
+
+use super::buffer::{Buffer, Confirming, Purpose};
+use super::fetcher::trouble_wait;
+use super::judge::{Decision, not_confirmed};
+use super::shared::{Counts, Shared, Side};
+use crate::message::Outgoing;
+use crate::transport::{Delivery, Publish, PublishError, Settle, Verdict};
+
+/// How long the end of the settle half may take.
+const CLOSING: Duration = Duration::from_secs(5);
+
+/// The settle half with what it needs between calls.
+struct Settler<S: Settle, P, D: Delivery<Receipt = S::Receipt>> {
+    half: S,
+    publisher: P,
+    buffer: Arc<Buffer<D>>,
+    group: Vec<(S::Receipt, Verdict)>,
+    confirming: Vec<Confirming<D>>,
+    renewal: Renewal,
+}
+
+/// When leases are to be renewed.
+struct Renewal {
+    every: Option<Duration>,
+    due: Instant,
+    failures: u32,
+    lost: Vec<u64>,
+}
+
+/// Settles until nothing more will come, then ends the settle half.
+pub(super) async fn settle_all<S, P, D>(half: S, publisher: P, buffer: Arc<Buffer<D>>)
+where
+    S: Settle,
+    P: Publish,
+    D: Delivery<Receipt = S::Receipt>,
+{
+    let shared = buffer.shared.clone();
+    let every = shared.capabilities.lease().map(|lease| lease / 3);
+    let renewal = Renewal {
+        every,
+        due: Instant::now() + every.unwrap_or_default(),
+        failures: 0,
+        lost: Vec::new(),
+    };
+    let mut settler = Settler {
+        half,
+        publisher,
+        buffer,
+        group: Vec::new(),
+        confirming: Vec::new(),
+        renewal,
+    };
+    settler.run(&shared).await;
+    match timeout(CLOSING, settler.half.close()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(subscription = %shared.name, %error, "the settle half did not end cleanly"),
+        Err(_) => tracing::warn!(subscription = %shared.name, "the settle half did not end within {CLOSING:?}"),
+    }
+}
+
+impl<S, P, D> Settler<S, P, D>
+where
+    S: Settle,
+    P: Publish,
+    D: Delivery<Receipt = S::Receipt>,
+{
+    async fn run(&mut self, shared: &Arc<Shared>) {
+        loop {
+            let sealed = self.buffer.swap_finished(&mut self.group, &mut self.confirming);
+            if !self.confirming.is_empty() {
+                self.confirm(shared).await;
+            }
+            if !self.group.is_empty() {
+                self.settle(shared).await;
+                // Under load the receipts never cease; the leases are looked after in between.
+                if self.renewal.is_due() {
+                    self.renewal.renew(&mut self.half, &self.buffer).await;
+                }
+                continue;
+            }
+            if sealed {
+                return;
+            }
+            let finished = shared.signals.finished.notified();
+            renewing(&mut self.renewal, &mut self.half, &self.buffer, finished).await;
+        }
+    }
+
+    /// Publishes replies and dead letters as one group, and decides anew about the originals of those not confirmed.
+    async fn confirm(&mut self, shared: &Arc<Shared>) {
+        let outgoing: Vec<Outgoing<'_>> = self
+            .confirming
+            .iter()
+            .map(|waiting| waiting.message.outgoing())
+            .collect();
+        let publishing = self.publisher.publish(&outgoing);
+        let result: Result<(), PublishError> =
+            renewing(&mut self.renewal, &mut self.half, &self.buffer, publishing).await;
+        drop(outgoing);
+        for (position, waiting) in self.confirming.drain(..).enumerate() {
+            let Confirming { entry, purpose, .. } = waiting;
+            let failure = result.as_ref().err().and_then(|error| error.for_message(position));
+            let verdict = match failure {
+                None => {
+                    if purpose == Purpose::Reply {
+                        Counts::add(&shared.counts.acked, 1);
+                    }
+                    Verdict::Ack
+                }
+                Some(error) => match not_confirmed(shared, &entry.incoming(), purpose, error) {
+                    Decision::Settle(verdict) => verdict,
+                    Decision::Keep(wait) => {
+                        self.buffer.take_again();
+                        self.buffer.keep(entry, wait);
+                        continue;
+                    }
+                    Decision::Confirm(message, purpose) => {
+                        // The next round publishes it: nothing is settled before.
+                        self.buffer.take_again();
+                        self.buffer.confirm(Confirming {
+                            entry,
+                            message,
+                            purpose,
+                        });
+                        continue;
+                    }
+                },
+            };
+            let lane = entry.lane();
+            self.group.push((entry.delivery.into_receipt(), verdict));
+            if let Some(lane) = lane {
+                self.buffer.leave_lane(lane);
+            }
+        }
+    }
+
+    /// Settles the group, as often as it takes while the trouble may pass.
+    async fn settle(&mut self, shared: &Arc<Shared>) {
+        let mut failures = 0u32;
+        while !self.group.is_empty() {
+            let before = self.group.len();
+            let result = self.half.settle(&mut self.group).await;
+            let left = match &result {
+                Ok(_) => {
+                    self.group.clear();
+                    0
+                }
+                Err(_) => self.group.len().min(before),
+            };
+            self.buffer.settled(before - left);
+            match result {
+                Ok(settled) => {
+                    if settled.stale > 0 {
+                        Counts::add(&shared.counts.stale, settled.stale);
+                        tracing::warn!(
+                            subscription = %shared.name, receipts = settled.stale,
+                            "settled too late: the lease or the connection was lost, and the messages are delivered again"
+                        );
+                    }
+                    if failures > 0 {
+                        shared.mended(Side::Settling);
+                    }
+                }
+                Err(error) if error.is_transient() => {
+                    failures = failures.saturating_add(1);
+                    let wait = trouble_wait(failures);
+                    shared.troubled(Side::Settling, &error, wait);
+                    renewing(&mut self.renewal, &mut self.half, &self.buffer, sleep(wait)).await;
+                }
+                Err(error) => {
+                    tracing::error!(
+                        subscription = %shared.name, %error, receipts = self.group.len(),
+                        "cannot settle; the broker delivers these messages again"
+                    );
+                    Counts::add(&shared.counts.stale, self.group.len());
+                    self.buffer.settled(self.group.len());
+                    self.group.clear();
+                }
+            }
+        }
+    }
+}
+
+impl Renewal {
+    fn is_due(&self) -> bool {
+        self.every.is_some() && self.due <= Instant::now()
+    }
+
+    async fn renew<S: Settle, D: Delivery>(&mut self, half: &mut S, buffer: &Buffer<D>) {
+        let Some(every) = self.every else { return };
+        match half.renew(&mut self.lost).await {
+            Ok(()) => {
+                if self.failures > 0 {
+                    self.failures = 0;
+                    buffer.shared.mended(Side::Settling);
+                }
+                self.due = Instant::now() + every;
+            }
+            Err(error) => {
+                self.failures = self.failures.saturating_add(1);
+                let wait = trouble_wait(self.failures).min(every / 4);
+                buffer.shared.troubled(Side::Settling, &error, wait);
+                self.due = Instant::now() + wait;
+            }
+        }
+        if !self.lost.is_empty() {
+            tracing::warn!(subscription = %buffer.shared.name, leases = self.lost.len(), "leases were lost");
+            buffer.lost(&self.lost);
+            self.lost.clear();
+        }
+    }
+}
+
+/// Awaits `work`, and renews the leases whenever they are due meanwhile.
+async fn renewing<S: Settle, D: Delivery, T>(
+    renewal: &mut Renewal,
+    half: &mut S,
+    buffer: &Buffer<D>,
+    work: impl Future<Output = T>,
+) -> T {
+    if renewal.every.is_none() {
+        return work.await;
+    }
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            () = sleep_until(renewal.due) => renewal.renew(half, buffer).await,
+        }
+    }
+}

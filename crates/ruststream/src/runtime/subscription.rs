@@ -1,0 +1,161 @@
+//! One subscription from its first fetch to its last settle.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tokio::time::{Duration, sleep_until, timeout};
+
+use super::buffer::Buffer;
+use super::fetcher::fetch_all;
+use super::settler::settle_all;
+use super::shared::{Counts, Phase, Shared};
+use super::worker::WorkerHand;
+use crate::handler::Handler;
+use crate::transport::{Delivery, Fetch, Publish, Settle};
+
+/// How long calls that are dropped at the end of the grace period may take to go.
+const DROPPING: Duration = Duration::from_millis(500);
+/// How long the last receipts may take to be settled.
+const SETTLING: Duration = Duration::from_secs(5);
+
+/// Runs a subscription until it is told to stop, drains it within `grace`, and returns once all is settled or released.
+pub(crate) async fn run<F, S, P>(
+    fetch: F,
+    settle: S,
+    publisher: P,
+    handler: Handler,
+    shared: Arc<Shared>,
+    grace: Duration,
+) where
+    F: Fetch,
+    S: Settle<Receipt = <F::Delivery as Delivery>::Receipt>,
+    P: Publish,
+{
+    let buffer = Arc::new(Buffer::<F::Delivery>::new(shared.clone()));
+    let settling = tokio::spawn(settle_all(settle, publisher, buffer.clone()));
+    let mut fetching = tokio::spawn(fetch_all(fetch, buffer.clone()));
+    let keeps = shared.settings.ordered_by.is_some() || !shared.capabilities.delay();
+    let holding = keeps.then(|| tokio::spawn(resume_when_due(buffer.clone())));
+
+    let mut workers = Workers {
+        handler,
+        buffer: buffer.clone(),
+        tasks: JoinSet::new(),
+        places: Vec::new(),
+    };
+    (0..shared.settings.workers).for_each(|worker| workers.start(worker));
+    tokio::select! {
+        // Told to stop, or failed for good: either way the fetch half ends.
+        _ = &mut fetching => {}
+        () = shared.signals.stop.cancelled() => {}
+        () = workers.watch() => {}
+    }
+
+    shared.enter(Phase::Stopping);
+    shared.signals.stop.cancel();
+    buffer.close();
+    if timeout(grace, workers.finish()).await.is_err() {
+        tracing::warn!(subscription = %shared.name, "the grace period of {grace:?} is over; what still runs is released");
+        shared.signals.abandon.cancel();
+        if timeout(DROPPING, workers.finish()).await.is_err() {
+            tracing::error!(
+                subscription = %shared.name,
+                "a handler blocks its thread and cannot be dropped; its message is delivered again when its lease ends"
+            );
+            workers.tasks.abort_all();
+        }
+    }
+    if !fetching.is_finished() && timeout(SETTLING, &mut fetching).await.is_err() {
+        fetching.abort();
+    }
+    // What the fetch half brought at the very end is released too.
+    buffer.close();
+    buffer.seal();
+    if let Some(holding) = holding {
+        holding.abort();
+    }
+    let abort = settling.abort_handle();
+    if timeout(SETTLING, settling).await.is_err() {
+        abort.abort();
+        tracing::error!(subscription = %shared.name, "the last receipts were not settled within {SETTLING:?}; their messages are delivered again");
+    }
+    shared.enter(Phase::Stopped);
+}
+
+/// The workers of a subscription, each a task of its own.
+struct Workers<D: Delivery> {
+    handler: Handler,
+    buffer: Arc<Buffer<D>>,
+    tasks: JoinSet<()>,
+    /// The task of each worker, to know which place became free.
+    places: Vec<tokio::task::Id>,
+}
+
+impl<D: Delivery> Workers<D> {
+    fn start(&mut self, worker: usize) {
+        let driven = self
+            .handler
+            .pump()
+            .drive(Box::new(WorkerHand::new(self.buffer.clone(), worker)));
+        let alive = Alive::new(self.buffer.shared.clone());
+        let task = self.tasks.spawn(async move {
+            driven.await;
+            drop(alive);
+        });
+        match self.places.get_mut(worker) {
+            Some(place) => *place = task.id(),
+            None => self.places.push(task.id()),
+        }
+    }
+
+    /// Starts again what ended before its time; returns when no worker is left.
+    ///
+    /// A call's panic is caught within the worker. What ends a worker all the same (a transport's own panic) costs one message
+    /// its attempt and not the subscription its worker.
+    async fn watch(&mut self) {
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Err(error) = ended
+                && error.is_panic()
+            {
+                tracing::error!(subscription = %self.buffer.shared.name, %error, "a worker panicked outside its handler; another takes its place");
+                if let Some(worker) = self.places.iter().position(|task| *task == error.id()) {
+                    self.start(worker);
+                }
+            }
+        }
+    }
+
+    async fn finish(&mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+/// Counts a worker as alive.
+struct Alive(Arc<Shared>);
+
+impl Alive {
+    fn new(shared: Arc<Shared>) -> Self {
+        Counts::add(&shared.counts.workers, 1);
+        Self(shared)
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.counts.workers.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Makes ready, when its time has come, what was kept in hand.
+async fn resume_when_due<D: Delivery>(buffer: Arc<Buffer<D>>) {
+    loop {
+        let kept = buffer.shared.signals.held.notified();
+        match buffer.resume_kept() {
+            None => kept.await,
+            Some(due) => tokio::select! {
+                () = kept => {}
+                () = sleep_until(due) => {}
+            },
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! One worker: what it holds while its handler runs.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use super::buffer::{Buffer, Confirming, Entry, Take};
+use super::judge::{Decision, judge, judge_shared, release};
+use super::shared::{Counts, Shared};
+use crate::handler::{
+    BatchOutcome, Cancel, Desk, Ended, Failure, FailureKind, Hand, HandlerOutcome, InHand, Interrupt, Outcome,
+};
+use crate::transport::{Delivery, Verdict};
+
+/// The hand of one worker.
+pub(super) struct WorkerHand<D: Delivery> {
+    /// What is being handled: one message, or a batch.
+    current: Vec<Entry<D>>,
+    name: Arc<str>,
+    cancel: Arc<Cancel>,
+    rest: Rest<D>,
+}
+
+/// What a worker holds beside the messages being handled.
+struct Rest<D: Delivery> {
+    buffer: Arc<Buffer<D>>,
+    worker: usize,
+    /// Taken and not begun.
+    untouched: VecDeque<Entry<D>>,
+    settled: Vec<(D::Receipt, Verdict)>,
+    acked: usize,
+    stretch: Stretch,
+    /// When the current call first had to wait.
+    waiting_since: Option<Instant>,
+    timer: Pin<Box<Sleep>>,
+    abandoned: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+/// Messages begun one after the other, timed together.
+struct Stretch {
+    since: Instant,
+    begun: u32,
+}
+
+impl<D: Delivery> WorkerHand<D> {
+    pub(super) fn new(buffer: Arc<Buffer<D>>, worker: usize) -> Self {
+        let now = Instant::now();
+        Self {
+            current: Vec::new(),
+            name: buffer.shared.name.clone(),
+            cancel: buffer.slot(worker).cancel.clone(),
+            rest: Rest {
+                worker,
+                untouched: VecDeque::new(),
+                settled: Vec::new(),
+                acked: 0,
+                stretch: Stretch { since: now, begun: 0 },
+                waiting_since: None,
+                timer: Box::pin(sleep_until(now)),
+                abandoned: Box::pin(buffer.shared.signals.abandon.clone().cancelled_owned()),
+                buffer,
+            },
+        }
+    }
+
+    fn begin(&mut self) {
+        self.cancel.renew();
+        self.rest.waiting_since = None;
+        if self.rest.shared().capabilities.lease().is_some() {
+            self.rest.buffer.slot(self.rest.worker).hold(&self.current);
+        }
+    }
+
+    fn in_hand<'a>(name: &'a str, cancel: &'a Cancel, entry: &'a Entry<D>) -> InHand<'a> {
+        InHand {
+            incoming: entry.incoming(),
+            source: name,
+            cancel,
+        }
+    }
+}
+
+impl<D: Delivery> Hand for WorkerHand<D> {
+    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        if let Some(entry) = self.rest.untouched.pop_front() {
+            if self.rest.shared().signals.stop.is_cancelled() {
+                self.rest.untouched.push_front(entry);
+                self.rest.give_back();
+            } else {
+                self.rest.stretch.begun += 1;
+                self.current.push(entry);
+                self.begin();
+                return Poll::Ready(true);
+            }
+        }
+        // Between two stretches the other tasks of the thread have their turn.
+        if self.rest.end_stretch() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        loop {
+            match self
+                .rest
+                .buffer
+                .take(&mut self.rest.untouched, self.rest.worker, cx.waker())
+            {
+                Take::Taken => break,
+                Take::Closed => return Poll::Ready(false),
+                Take::Wait(None) => return Poll::Pending,
+                Take::Wait(Some(due)) => {
+                    self.rest.timer.as_mut().reset(due);
+                    if self.rest.timer.as_mut().poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+        self.rest.stretch = Stretch {
+            since: Instant::now(),
+            begun: 0,
+        };
+        if self.rest.shared().settings.batch.is_some() {
+            self.rest.stretch.begun = self.rest.untouched.len() as u32;
+            self.current.extend(self.rest.untouched.drain(..));
+        } else if let Some(entry) = self.rest.untouched.pop_front() {
+            self.rest.stretch.begun = 1;
+            self.current.push(entry);
+        }
+        self.begin();
+        Poll::Ready(true)
+    }
+
+    fn one(&mut self) -> (InHand<'_>, &mut dyn Desk) {
+        (
+            Self::in_hand(&self.name, &self.cancel, &self.current[0]),
+            &mut self.rest,
+        )
+    }
+
+    fn all(&mut self) -> (Vec<InHand<'_>>, &mut dyn Desk) {
+        let all = self
+            .current
+            .iter()
+            .map(|entry| Self::in_hand(&self.name, &self.cancel, entry))
+            .collect();
+        (all, &mut self.rest)
+    }
+
+    fn finish(&mut self, ended: Ended<Outcome>) {
+        let Some(entry) = self.current.pop() else { return };
+        if matches!(ended, Ended::Said(Outcome::Said(HandlerOutcome::Ack))) {
+            self.rest.ack(entry);
+        } else {
+            let decision = judge(self.rest.shared(), &entry.incoming(), ended);
+            self.rest.carry_out(entry, decision);
+        }
+    }
+
+    fn finish_batch(&mut self, ended: Ended<BatchOutcome>) {
+        let outcome = match ended {
+            Ended::Said(BatchOutcome::Each(outcomes)) if outcomes.len() == self.current.len() => {
+                for (entry, outcome) in self.current.drain(..).zip(outcomes) {
+                    if matches!(outcome, Outcome::Said(HandlerOutcome::Ack)) {
+                        self.rest.ack(entry);
+                        continue;
+                    }
+                    let decision = judge(self.rest.shared(), &entry.incoming(), Ended::Said(outcome));
+                    self.rest.carry_out(entry, decision);
+                }
+                return;
+            }
+            Ended::Said(BatchOutcome::Each(outcomes)) => failed(
+                FailureKind::WrongCount,
+                format!(
+                    "the batch handler answered {} outcomes for {} messages; return one for each, in their order",
+                    outcomes.len(),
+                    self.current.len()
+                ),
+            ),
+            Ended::Said(BatchOutcome::All(outcome)) => outcome,
+            Ended::Panicked(text) => failed(FailureKind::Panic, text),
+            Ended::Interrupted(Interrupt::TimedOut(limit)) => failed(
+                FailureKind::Timeout,
+                format!("the handler took longer than its time-out of {limit:?}"),
+            ),
+            Ended::Interrupted(Interrupt::Stopped) => {
+                for entry in self.current.drain(..) {
+                    let decision = release(self.rest.shared());
+                    self.rest.carry_out(entry, decision);
+                }
+                return;
+            }
+        };
+        for entry in self.current.drain(..) {
+            if matches!(outcome, Outcome::Said(HandlerOutcome::Ack)) {
+                self.rest.ack(entry);
+                continue;
+            }
+            let decision = judge_shared(self.rest.shared(), &entry.incoming(), &outcome);
+            self.rest.carry_out(entry, decision);
+        }
+    }
+}
+
+fn failed(kind: FailureKind, text: String) -> Outcome {
+    Outcome::Failed(Box::new(Failure::new(kind, text)))
+}
+
+impl<D: Delivery> Rest<D> {
+    fn shared(&self) -> &Shared {
+        &self.buffer.shared
+    }
+
+    fn ack(&mut self, entry: Entry<D>) {
+        self.acked += 1;
+        self.settle(entry, Verdict::Ack);
+    }
+
+    fn settle(&mut self, entry: Entry<D>, verdict: Verdict) {
+        let lane = entry.lane();
+        self.settled.push((entry.delivery.into_receipt(), verdict));
+        if let Some(lane) = lane {
+            self.buffer.leave_lane(lane);
+        }
+    }
+
+    fn carry_out(&mut self, entry: Entry<D>, decision: Decision) {
+        match decision {
+            Decision::Settle(verdict) => self.settle(entry, verdict),
+            Decision::Keep(wait) => self.buffer.keep(entry, wait),
+            Decision::Confirm(message, purpose) => self.buffer.confirm(Confirming {
+                entry,
+                message,
+                purpose,
+            }),
+        }
+    }
+
+    fn give_back(&mut self) {
+        self.buffer.give_back(&mut self.untouched);
+    }
+
+    /// Hands on what is finished and takes the time; true if there was something.
+    fn end_stretch(&mut self) -> bool {
+        let begun = std::mem::take(&mut self.stretch.begun);
+        if begun == 0 {
+            return false;
+        }
+        let now = Instant::now();
+        self.shared().served(begun, now - self.stretch.since);
+        self.stretch.since = now;
+        self.hand_on();
+        true
+    }
+
+    fn hand_on(&mut self) {
+        let acked = std::mem::take(&mut self.acked);
+        Counts::add(&self.shared().counts.acked, acked);
+        if !self.settled.is_empty() {
+            self.buffer.finish(&mut self.settled);
+        }
+    }
+
+    fn wait_begins(&mut self) -> Instant {
+        let now = Instant::now();
+        // What came before the waiting call is timed without it, and settled without it.
+        let before = std::mem::replace(&mut self.stretch.begun, 1).saturating_sub(1);
+        if before > 0 {
+            self.shared().served(before, now - self.stretch.since);
+            self.stretch.since = now;
+        }
+        self.hand_on();
+        self.give_back();
+        if let Some(limit) = self.shared().settings.timeout {
+            self.timer.as_mut().reset(now + limit);
+        }
+        now
+    }
+}
+
+impl<D: Delivery> Desk for Rest<D> {
+    fn poll_interrupt(&mut self, cx: &mut Context<'_>) -> Option<Interrupt> {
+        if self.waiting_since.is_none() {
+            self.waiting_since = Some(self.wait_begins());
+        }
+        if self.abandoned.as_mut().poll(cx).is_ready() {
+            self.buffer.slot(self.worker).cancel.cancel();
+            return Some(Interrupt::Stopped);
+        }
+        let limit = self.shared().settings.timeout?;
+        self.timer.as_mut().poll(cx).is_ready().then(|| {
+            self.buffer.slot(self.worker).cancel.cancel();
+            Interrupt::TimedOut(limit)
+        })
+    }
+}
+
+impl<D: Delivery> Drop for WorkerHand<D> {
+    /// A worker that ends in the middle gives back what it can: what it was handling is released.
+    fn drop(&mut self) {
+        for entry in self.current.drain(..) {
+            self.rest
+                .settled
+                .push((entry.delivery.into_receipt(), Verdict::Release));
+        }
+        self.rest.hand_on();
+        self.rest.give_back();
+    }
+}
