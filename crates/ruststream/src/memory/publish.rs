@@ -1,0 +1,191 @@
+//! Sending messages.
+
+use std::pin::pin;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, SystemTime};
+
+use tokio::time::{Instant, timeout_at};
+
+use super::broker::{Shared, check_open};
+use super::faults::Operation;
+use super::held::Held;
+use super::route::Route;
+use super::store::Store;
+use crate::message::Outgoing;
+use crate::transport::{ErrorKind, Publish, PublishError, TransportError};
+
+/// Publishes to a [`MemoryBroker`](super::MemoryBroker).
+///
+/// Where a destination is full it waits for room. When the broker's [deadline](super::MemoryBroker::publish_deadline) has
+/// passed, the rest of the call fails as [busy](ErrorKind::Busy), so that what was stored is in order and without gaps.
+#[derive(Clone)]
+pub struct MemoryPublisher {
+    shared: Arc<Shared>,
+    closed: Arc<AtomicBool>,
+}
+
+impl MemoryPublisher {
+    pub(super) fn new(shared: Arc<Shared>, closed: Arc<AtomicBool>) -> Self {
+        Self { shared, closed }
+    }
+}
+
+/// The state of one call.
+struct Call<'a> {
+    shared: &'a Shared,
+    messages: &'a [Outgoing<'a>],
+    published_at: SystemTime,
+    /// How many were stored or refused.
+    done: usize,
+    refused: Vec<(usize, TransportError)>,
+}
+
+impl Call<'_> {
+    /// Goes on each time a full queue makes room; refuses the rest when the deadline has passed.
+    async fn wait_for_room(&mut self, mut store: Arc<Store>) {
+        let deadline = self.shared.publish_deadline();
+        let at = Instant::now() + deadline;
+        loop {
+            let made = {
+                let waiting = store.room.join();
+                let made = pin!(waiting.notified());
+                // Room made between the look that found none and here woke no one.
+                let is_full = store.is_full(&store.lock());
+                !is_full || timeout_at(at, made).await.is_ok()
+            };
+            if !made {
+                while self.done < self.messages.len() {
+                    self.refuse(full(&store, deadline));
+                }
+                return;
+            }
+            match self.advance() {
+                Some(next) => store = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Stores up to the first message whose destination is full, and answers the full queue.
+    fn advance(&mut self) -> Option<Arc<Store>> {
+        while let Some(next) = self.messages.get(self.done) {
+            let route = self
+                .shared
+                .directory()
+                .route(next.destination(), self.shared.capacity());
+            match route {
+                Ok(route) => {
+                    if let Some(full) = self.store(&route) {
+                        return Some(full);
+                    }
+                }
+                Err(error) => self.refuse(error),
+            }
+        }
+        None
+    }
+
+    fn refuse(&mut self, error: TransportError) {
+        self.refused.push((self.done, error));
+        self.done += 1;
+    }
+
+    /// Stores the next messages that go the same way, and answers the queue that is full, if one is.
+    fn store(&mut self, route: &Route) -> Option<Arc<Store>> {
+        let before = self.done;
+        let (full, timed) = if let [store] = &route.stores[..] {
+            self.fill(route, &mut [store.lock()])
+        } else {
+            // Ascending ids: publishes that share queues lock them in one order.
+            let mut held: Vec<_> = route.stores.iter().map(|store| store.lock()).collect();
+            self.fill(route, &mut held)
+        };
+        if self.done > before {
+            for store in &route.stores {
+                if timed {
+                    store.arrivals.all();
+                } else {
+                    store.arrivals.one();
+                }
+                store.changes.all();
+            }
+        }
+        full.map(|index| Arc::clone(&route.stores[index]))
+    }
+
+    /// Answers the index of the full queue, and whether something waits for its time.
+    fn fill(&mut self, route: &Route, held: &mut [MutexGuard<'_, Held>]) -> (Option<usize>, bool) {
+        let limit = self.shared.payload_limit();
+        let mut full = None;
+        let mut destination = &*route.destination;
+        while let Some(message) = self.messages.get(self.done) {
+            // Messages of one call mostly borrow one name, which a comparison of pointers tells.
+            if !std::ptr::eq(message.destination(), destination) {
+                if message.destination() != destination {
+                    break;
+                }
+                destination = message.destination();
+            }
+            if message.payload().len() > limit {
+                self.refuse(too_large(message, limit));
+                continue;
+            }
+            let mut stores = route.stores.iter().zip(&*held);
+            full = stores.position(|(store, held)| store.is_full(held));
+            if full.is_some() {
+                break;
+            }
+            for held in held.iter_mut().filter(|held| !held.gone) {
+                held.put(message, &route.destination, self.published_at);
+            }
+            self.done += 1;
+        }
+        (full, held.iter().any(|held| held.next_event().is_some()))
+    }
+}
+
+#[cold]
+fn too_large(message: &Outgoing<'_>, limit: usize) -> TransportError {
+    TransportError::new(
+        ErrorKind::TooLarge,
+        format!(
+            "a message to `{}` has {} bytes and the limit is {limit}; send less, or raise `MemoryBroker::payload_limit`",
+            message.destination(),
+            message.payload().len(),
+        ),
+    )
+}
+
+#[cold]
+fn full(store: &Store, deadline: Duration) -> TransportError {
+    TransportError::new(
+        ErrorKind::Busy,
+        format!(
+            "`{}` is full: it holds {} messages, its capacity, and made no room within {deadline:?}; add workers, raise \
+             `MemoryBroker::capacity`, or publish less",
+            store.name, store.capacity,
+        ),
+    )
+}
+
+impl Publish for MemoryPublisher {
+    async fn publish(&self, messages: &[Outgoing<'_>]) -> Result<(), PublishError> {
+        check_open(&self.closed)?;
+        self.shared.faults.check(Operation::Publish)?;
+        let mut call = Call {
+            shared: &self.shared,
+            messages,
+            published_at: SystemTime::now(),
+            done: 0,
+            refused: Vec::new(),
+        };
+        if let Some(store) = call.advance() {
+            call.wait_for_room(store).await;
+        }
+        match PublishError::some(call.refused) {
+            None => Ok(()),
+            Some(error) => Err(error),
+        }
+    }
+}
