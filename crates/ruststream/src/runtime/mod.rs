@@ -20,5 +20,5 @@ mod subscription;
 mod worker;
 
 pub(crate) use settings::{Batch, Settings};
-pub(crate) use shared::{Shared, Signals};
+pub(crate) use shared::{Phase, Shared, Signals, chain};
 pub(crate) use subscription::run;

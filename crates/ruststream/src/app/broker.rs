@@ -1,0 +1,263 @@
+//! One broker of an app with its subscriptions, its type erased once.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::time::{Duration, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::AppError;
+use super::scope::Subscription;
+use crate::codec::Codec;
+use crate::handler::Handler;
+use crate::policy::Backoff;
+use crate::publish::Publisher;
+use crate::runtime::{Settings, Shared, Signals, run};
+use crate::transport::{Broker, Capabilities, Connection, Delivery, Fetch, Publish, Settle, Source, TransportError};
+
+type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A handler with its subscription, before it is started.
+pub(super) struct Mount<B: Broker> {
+    pub(super) subscription: Subscription<B>,
+    pub(super) make: Box<dyn FnOnce(Publisher) -> Handler + Send>,
+}
+
+/// What a subscription reads.
+pub(super) enum SourceChoice<B: Broker> {
+    /// The broker's own source for the name on the handler.
+    ByName,
+    Given(Box<dyn Opener<B::Connection>>),
+}
+
+/// A broker with its mounts, behind `dyn`.
+pub(super) trait BrokerEntry: Send {
+    /// Appends a line for each subscription, and what is wrong.
+    fn check(&self, lines: &mut Vec<String>, problems: &mut Vec<String>);
+
+    /// Connects and opens all subscriptions.
+    fn start(self: Box<Self>, how: How) -> BoxFuture<'static, Result<Started, AppError>>;
+}
+
+/// How a broker is started.
+#[derive(Clone)]
+pub(super) struct How {
+    pub(super) stop: CancellationToken,
+    pub(super) grace: Duration,
+    pub(super) fail_fast: bool,
+}
+
+/// A broker that works.
+pub(super) struct Started {
+    pub(super) label: String,
+    pub(super) publisher: Publisher,
+    pub(super) subscriptions: Vec<(Arc<Shared>, BoxFuture<'static, ()>)>,
+    pub(super) close: Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>,
+}
+
+pub(super) struct Mounts<B: Broker> {
+    broker: B,
+    mounts: Vec<Mount<B>>,
+}
+
+impl<B: Broker> Mounts<B> {
+    pub(super) fn new(broker: B, mounts: Vec<Mount<B>>) -> Self {
+        Self { broker, mounts }
+    }
+}
+
+impl<B: Broker> BrokerEntry for Mounts<B> {
+    fn check(&self, lines: &mut Vec<String>, problems: &mut Vec<String>) {
+        let label = self.broker.label();
+        let mut by_name: Vec<(&str, &str)> = Vec::new();
+        for mount in &self.mounts {
+            let Subscription {
+                definition,
+                source,
+                settings,
+            } = &mount.subscription;
+            let place = format!(
+                "`{}` on {label}, subscription `{}`",
+                definition.handler, definition.name
+            );
+            problems.extend(
+                mount
+                    .subscription
+                    .problem()
+                    .map(|problem| format!("{place}: {problem}")),
+            );
+            let name = match source {
+                SourceChoice::Given(opener) => opener.name().to_owned(),
+                SourceChoice::ByName => {
+                    if let Err(error) = self.broker.source(definition.name) {
+                        problems.push(format!("{place}: {error}"));
+                    }
+                    if let Some((other, _)) = by_name.iter().find(|(_, name)| *name == definition.name) {
+                        problems.push(format!(
+                            "{place}: `{other}` reads the same name, so each message would go to one of the two by chance; give them \
+                             different names, or one of them `.workers(2)`"
+                        ));
+                    }
+                    by_name.push((definition.handler, definition.name));
+                    definition.name.to_owned()
+                }
+            };
+            let reply = definition.reply.map(|reply| format!(" -> {reply}")).unwrap_or_default();
+            lines.push(format!(
+                "{label}: {name} -> {}{reply} (workers {})",
+                definition.handler, settings.workers
+            ));
+        }
+    }
+
+    fn start(self: Box<Self>, how: How) -> BoxFuture<'static, Result<Started, AppError>> {
+        Box::pin(async move {
+            let Self { broker, mounts } = *self;
+            let label = broker.label();
+            let connection = insistently(&how, || broker.connect(), &format!("{label} is not there"))
+                .await
+                .map_err(|error| AppError::broker(format!("cannot connect to {label}"), error))?;
+            let connection = Arc::new(connection);
+            let publisher = connection.publisher();
+            let erased = Publisher::new(publisher.clone(), Codec::default());
+            tracing::info!(broker = label, subscriptions = mounts.len(), "connected");
+
+            let mut subscriptions = Vec::new();
+            for Mount { subscription, make } in mounts {
+                let Subscription {
+                    definition,
+                    source,
+                    settings,
+                } = subscription;
+                let opener: Box<dyn Opener<B::Connection>> = match source {
+                    SourceChoice::Given(opener) => opener,
+                    SourceChoice::ByName => match broker.source(definition.name) {
+                        Ok(source) => Box::new(source),
+                        Err(error) => {
+                            return Err(AppError::broker(format!("`{}` on {label}", definition.name), error));
+                        }
+                    },
+                };
+                let name: Arc<str> = opener.name().into();
+                let opening = Opening {
+                    handler: make(erased.clone()),
+                    settings,
+                    signals: Signals::new(how.stop.child_token()),
+                    grace: how.grace,
+                };
+                let waiting = format!("`{name}` on {label} cannot be opened");
+                let opened = opener
+                    .open_and_run(&connection, opening, how.clone(), waiting)
+                    .await
+                    .map_err(|error| AppError::broker(format!("cannot open `{name}` on {label}"), error))?;
+                subscriptions.push(opened);
+            }
+            let close =
+                Box::new(move || -> BoxFuture<'static, ()> { Box::pin(async move { connection.close().await }) });
+            Ok(Started {
+                label,
+                publisher: erased,
+                subscriptions,
+                close,
+            })
+        })
+    }
+}
+
+/// Tries until it succeeds or fails for good; an error that may pass ends it only where the app fails fast.
+async fn insistently<T, Fut>(how: &How, attempt: impl Fn() -> Fut, what: &str) -> Result<T, TransportError>
+where
+    Fut: Future<Output = Result<T, TransportError>>,
+{
+    let backoff = Backoff::exponential(Duration::from_millis(200)).cap(Duration::from_secs(5));
+    let mut failures = 0u32;
+    loop {
+        let error = match attempt().await {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        if how.fail_fast || !error.is_transient() {
+            return Err(error);
+        }
+        failures = failures.saturating_add(1);
+        let wait = backoff.ceiling(failures) / 2 + backoff.delay(failures, fastrand::f64()) / 2;
+        tracing::warn!(error = crate::runtime::chain(&error), ?wait, "{what}; trying again");
+        sleep(wait).await;
+    }
+}
+
+/// What a subscription needs to run, beside its source.
+pub(super) struct Opening {
+    handler: Handler,
+    settings: Settings,
+    signals: Signals,
+    grace: Duration,
+}
+
+type Opened = (Arc<Shared>, BoxFuture<'static, ()>);
+
+/// [`Source`] behind `dyn`.
+pub(super) trait Opener<C: Connection>: Send + Sync {
+    fn name(&self) -> &str;
+
+    /// Opens the source, and answers the subscription with the future that runs it.
+    fn open_and_run<'a>(
+        &'a self,
+        connection: &'a C,
+        opening: Opening,
+        how: How,
+        what: String,
+    ) -> BoxFuture<'a, Result<Opened, TransportError>>;
+}
+
+impl<Src: Source> Opener<Src::Connection> for Src {
+    fn name(&self) -> &str {
+        Source::name(self)
+    }
+
+    fn open_and_run<'a>(
+        &'a self,
+        connection: &'a Src::Connection,
+        opening: Opening,
+        how: How,
+        what: String,
+    ) -> BoxFuture<'a, Result<Opened, TransportError>> {
+        Box::pin(async move {
+            let (fetch, settle) = insistently(&how, || self.open(connection), &what).await?;
+            Ok(prepare(
+                self.capabilities(),
+                Source::name(self),
+                fetch,
+                settle,
+                connection.publisher(),
+                opening,
+            ))
+        })
+    }
+}
+
+fn prepare<F, S, P>(
+    capabilities: Capabilities,
+    name: &str,
+    fetch: F,
+    settle: S,
+    publisher: P,
+    opening: Opening,
+) -> Opened
+where
+    F: Fetch,
+    S: Settle<Receipt = <F::Delivery as Delivery>::Receipt>,
+    P: Publish,
+{
+    let Opening {
+        handler,
+        settings,
+        signals,
+        grace,
+    } = opening;
+    let shared = Arc::new(Shared::new(name.into(), settings, capabilities, signals));
+    (
+        shared.clone(),
+        Box::pin(run(fetch, settle, publisher, handler, shared, grace)),
+    )
+}

@@ -1,0 +1,22 @@
+//! An app: its state, its brokers, its handlers, and its life from start to shutdown.
+
+mod broker;
+mod builder;
+#[cfg(feature = "cli")]
+mod cli;
+mod error;
+mod health;
+mod hooks;
+mod info;
+mod running;
+mod scope;
+mod start;
+
+pub use builder::{AppBuilder, RustStream};
+#[cfg(feature = "cli")]
+pub use cli::main;
+pub use error::AppError;
+pub use health::{Health, SubscriptionHealth, SubscriptionState};
+pub use info::AppInfo;
+pub use running::{AppHandle, Running};
+pub use scope::{BrokerScope, Subscription};

@@ -1,0 +1,192 @@
+//! An app at work.
+
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::hooks::{self, Hooks};
+use super::{AppError, Health, SubscriptionHealth};
+use crate::publish::Publisher;
+use crate::runtime::{Phase, Shared};
+
+/// An app at work. Dropping it begins a shutdown without waiting for it.
+#[must_use = "dropping a running app stops it"]
+pub struct Running {
+    pub(super) handle: AppHandle,
+    pub(super) tasks: JoinSet<()>,
+    pub(super) close: Vec<Close>,
+    pub(super) hooks: Hooks,
+}
+
+pub(super) type Close = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+
+/// What can be asked of a running app and told to it, from anywhere. Cheap to clone.
+#[derive(Clone)]
+pub struct AppHandle {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) stop: CancellationToken,
+    /// Label and publisher of each broker, in the order of their adding.
+    pub(super) publishers: Vec<(String, Publisher)>,
+    /// Each subscription with the place of its broker in `publishers`.
+    pub(super) subscriptions: Vec<(Arc<Shared>, usize)>,
+}
+
+impl AppHandle {
+    /// A publisher on the app's first broker.
+    ///
+    /// # Panics
+    ///
+    /// Never: an app without a broker does not start.
+    pub fn publisher(&self) -> Publisher {
+        self.inner.publishers[0].1.clone()
+    }
+
+    /// A publisher on the broker of this label, as [`Health`] shows it; `None` where the app has none.
+    pub fn publisher_on(&self, broker: &str) -> Option<Publisher> {
+        self.inner
+            .publishers
+            .iter()
+            .find(|(label, _)| label == broker)
+            .map(|(_, publisher)| publisher.clone())
+    }
+
+    /// How the app fares.
+    pub fn health(&self) -> Health {
+        let subscriptions = self.inner.subscriptions.iter();
+        Health {
+            subscriptions: subscriptions
+                .map(|(shared, broker)| SubscriptionHealth::of(shared, &self.inner.publishers[*broker].0))
+                .collect(),
+        }
+    }
+
+    /// Stops fetching for the subscriptions of this name, until [`resume`](Self::resume); what is in hand is finished. False
+    /// where there is none.
+    pub fn pause(&self, subscription: &str) -> bool {
+        self.set_paused(subscription, true)
+    }
+
+    /// Fetches again after a [`pause`](Self::pause). False where there is no such subscription.
+    pub fn resume(&self, subscription: &str) -> bool {
+        self.set_paused(subscription, false)
+    }
+
+    fn set_paused(&self, subscription: &str, paused: bool) -> bool {
+        let mut found = false;
+        for (shared, _) in &self.inner.subscriptions {
+            if *shared.name == *subscription {
+                found = true;
+                shared.signals.paused.send_replace(paused);
+            }
+        }
+        found
+    }
+
+    /// Begins a shutdown, without waiting for it.
+    pub fn stop(&self) {
+        self.inner.stop.cancel();
+    }
+
+    /// Waits until the app is told to stop.
+    pub(super) async fn stopping(&self) {
+        self.inner.stop.cancelled().await;
+    }
+}
+
+impl Running {
+    /// Waits until the app has been told to stop, by [`AppHandle::stop`] or because every subscription failed for good, and
+    /// shuts it down.
+    ///
+    /// # Errors
+    ///
+    /// Where a subscription failed for good, or a hook fails.
+    pub async fn finished(mut self) -> Result<(), AppError> {
+        // A subscription ends by itself only by failing for good; when the last has, nothing is left to run for.
+        let ended = async {
+            while self.tasks.join_next().await.is_some() {}
+            if self.handle.inner.subscriptions.is_empty() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let stopping = self.handle.clone();
+        tokio::select! {
+            () = ended => {}
+            () = stopping.stopping() => {}
+        }
+        self.shutdown().await
+    }
+
+    /// Shuts the app down: no more is fetched, work in hand is finished within the grace period, the rest is released.
+    ///
+    /// # Errors
+    ///
+    /// Where a subscription failed for good, or a hook fails.
+    pub async fn shutdown(mut self) -> Result<(), AppError> {
+        let Hooks {
+            on_shutdown,
+            after_shutdown,
+            ..
+        } = std::mem::take(&mut self.hooks);
+        let before = hooks::run("on_shutdown", on_shutdown, self.handle.clone()).await;
+        self.handle.stop();
+        while self.tasks.join_next().await.is_some() {}
+        for close in self.close.drain(..) {
+            close().await;
+        }
+        let after = hooks::run("after_shutdown", after_shutdown, ()).await;
+        for (shared, broker) in &self.handle.inner.subscriptions {
+            if let (Phase::Failed, problem) = shared.fares() {
+                let reason = problem.map(|problem| problem.text).unwrap_or_default();
+                let broker = &self.handle.inner.publishers[*broker].0;
+                return Err(AppError::failed(format!(
+                    "`{}` on {broker} has failed for good: {reason}",
+                    shared.name
+                )));
+            }
+        }
+        before.and(after)
+    }
+
+    /// What can be kept beyond this value and given to others.
+    pub fn handle(&self) -> AppHandle {
+        self.handle.clone()
+    }
+}
+
+impl Deref for Running {
+    type Target = AppHandle;
+
+    fn deref(&self) -> &AppHandle {
+        &self.handle
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.handle.stop();
+        // The tasks drain by themselves; aborting them would cost messages their attempts.
+        self.tasks.detach_all();
+    }
+}
+
+impl std::fmt::Debug for AppHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AppHandle")
+            .field("health", &self.health())
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running")
+            .field("handle", &self.handle)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,170 @@
+//! Mounting handlers on a broker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::broker::{Mount, Opener, SourceChoice};
+use crate::codec::Codec;
+use crate::handler::{Scope, Subscriber};
+use crate::policy::{OnUndecodable, OrderBy, Retry};
+use crate::publish::Publisher;
+use crate::runtime::{Batch, Settings};
+use crate::transport::{Broker, Source};
+
+/// A broker of an app, while handlers are mounted on it.
+pub struct BrokerScope<B: Broker, S> {
+    state: Arc<S>,
+    mounts: Vec<Mount<B>>,
+}
+
+impl<B: Broker, S: Send + Sync + 'static> BrokerScope<B, S> {
+    pub(super) fn new(state: Arc<S>) -> Self {
+        Self {
+            state,
+            mounts: Vec::new(),
+        }
+    }
+
+    pub(super) fn into_mounts(self) -> Vec<Mount<B>> {
+        self.mounts
+    }
+
+    /// Mounts a handler. What is set on the answer holds for its subscription.
+    pub fn include<H: Subscriber<S>>(&mut self, handler: H) -> &mut Subscription<B> {
+        let definition = handler.definition();
+        let state = self.state.clone();
+        let settings = Settings {
+            batch: definition.batch.then(Batch::default),
+            ..Settings::default()
+        };
+        let make = Box::new(move |publisher: Publisher| {
+            handler.into_handler(Scope {
+                state,
+                publisher,
+                codec: Codec::default(),
+            })
+        });
+        self.mounts.push(Mount {
+            subscription: Subscription {
+                definition,
+                source: SourceChoice::ByName,
+                settings,
+            },
+            make,
+        });
+        let last = self.mounts.len() - 1;
+        &mut self.mounts[last].subscription
+    }
+}
+
+/// The settings of a subscription.
+pub struct Subscription<B: Broker> {
+    pub(super) definition: crate::handler::Definition,
+    pub(super) source: SourceChoice<B>,
+    pub(super) settings: Settings,
+}
+
+impl<B: Broker> Subscription<B> {
+    /// Reads from this source, with settings of the transport's own, instead of the one that the handler names.
+    pub fn source(&mut self, source: impl Source<Connection = B::Connection>) -> &mut Self {
+        let opener: Box<dyn Opener<B::Connection>> = Box::new(source);
+        self.source = SourceChoice::Given(opener);
+        self
+    }
+
+    /// Sets how many messages are handled at a time. One where nothing is set, which keeps the subscription's order.
+    pub fn workers(&mut self, workers: usize) -> &mut Self {
+        self.settings.workers = workers;
+        self
+    }
+
+    /// Sets how many messages make a batch, for a handler of batches. 64 where nothing is set.
+    pub fn batch(&mut self, size: usize) -> &mut Self {
+        self.settings.batch.get_or_insert_default().size = size;
+        self
+    }
+
+    /// Sets how long the first message of a batch waits for others. 20 ms where nothing is set.
+    pub fn batch_age(&mut self, age: Duration) -> &mut Self {
+        self.settings.batch.get_or_insert_default().age = age;
+        self
+    }
+
+    /// Fixes how many messages are fetched and not settled at a time. Where nothing is set, it follows the speed of the
+    /// handler: about 50 ms of work are fetched ahead.
+    pub fn prefetch(&mut self, messages: usize) -> &mut Self {
+        self.settings.prefetch = Some(messages);
+        self
+    }
+
+    /// Sets how often a message is tried, and how long to wait in between.
+    pub fn retry(&mut self, retry: Retry) -> &mut Self {
+        self.settings.retry.otherwise = retry;
+        self
+    }
+
+    /// Sets another policy for errors of type `E`.
+    pub fn retry_on<E: 'static>(&mut self, retry: Retry) -> &mut Self {
+        self.retry_when(move |_: &E| Some(retry.clone()))
+    }
+
+    /// Sets another policy for those errors of type `E` that `choose` answers one for.
+    pub fn retry_when<E: 'static>(
+        &mut self,
+        choose: impl Fn(&E) -> Option<Retry> + Send + Sync + 'static,
+    ) -> &mut Self {
+        self.settings.retry.on(choose);
+        self
+    }
+
+    /// Publishes dead letters to `destination`: original bytes and headers, and headers that say why.
+    pub fn dead_letter(&mut self, destination: impl Into<String>) -> &mut Self {
+        self.settings.dead_letter = Some(destination.into().into());
+        self
+    }
+
+    /// Sets how long one call may wait. None where nothing is set. A call past it is dropped and counts as failed.
+    pub fn timeout(&mut self, limit: Duration) -> &mut Self {
+        self.settings.timeout = Some(limit);
+        self
+    }
+
+    /// Handles messages of one key one after the other, in their order, through retries too; other keys do not wait.
+    pub fn ordered_by(&mut self, order: OrderBy) -> &mut Self {
+        self.settings.ordered_by = Some(order);
+        self
+    }
+
+    /// Sets what happens to a message that cannot be decoded. It becomes a dead letter where nothing is set.
+    pub fn on_undecodable(&mut self, what: OnUndecodable) -> &mut Self {
+        self.settings.on_undecodable = what;
+        self
+    }
+
+    /// What is wrong with the settings, as a sentence that names the fix.
+    pub(super) fn problem(&self) -> Option<String> {
+        if self.settings.batch.is_some() && !self.definition.batch {
+            return Some(
+                "`.batch(..)` is set, but the handler takes one message: let its first parameter be `&[T]`".into(),
+            );
+        }
+        self.settings.problem()
+    }
+}
+
+impl<B: Broker> std::fmt::Debug for Subscription<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subscription")
+            .field("definition", &self.definition)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B: Broker, S> std::fmt::Debug for BrokerScope<B, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BrokerScope")
+            .field("mounts", &self.mounts.len())
+            .finish_non_exhaustive()
+    }
+}

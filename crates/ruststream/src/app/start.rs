@@ -1,0 +1,149 @@
+//! Starting an app, and running it until it is told to stop.
+
+use std::sync::Arc;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::broker::{How, Started};
+use super::hooks::{self, Hooks};
+use super::running::Inner;
+use super::{AppError, AppHandle, Running, RustStream};
+
+pub(super) async fn start(app: RustStream) -> Result<Running, AppError> {
+    app.check()?;
+    let RustStream {
+        info,
+        brokers,
+        hooks,
+        options,
+    } = app;
+    let Hooks {
+        on_startup,
+        after_startup,
+        on_shutdown,
+        after_shutdown,
+    } = hooks;
+    tracing::info!(app = info.name(), version = info.version(), "starting");
+    hooks::run("on_startup", on_startup, ()).await?;
+
+    let stop = CancellationToken::new();
+    let how = How {
+        stop: stop.clone(),
+        grace: options.shutdown_grace,
+        fail_fast: options.fail_fast,
+    };
+    // Side by side: an absent broker keeps no other waiting. Dropping the set on an error ends what has not begun.
+    let mut starting = JoinSet::new();
+    for (place, broker) in brokers.into_iter().enumerate() {
+        let starts = broker.start(how.clone());
+        starting.spawn(async move { (place, starts.await) });
+    }
+    let mut started = Vec::new();
+    while let Some(joined) = starting.join_next().await {
+        match joined {
+            Ok((place, result)) => started.push((place, result?)),
+            Err(error) => return Err(AppError::broker("a broker panicked while it was started", error)),
+        }
+    }
+    started.sort_by_key(|(place, _)| *place);
+
+    let mut tasks = JoinSet::new();
+    let mut close = Vec::new();
+    let mut publishers = Vec::new();
+    let mut subscriptions = Vec::new();
+    for (
+        place,
+        Started {
+            label,
+            publisher,
+            subscriptions: opened,
+            close: closes,
+        },
+    ) in started
+    {
+        publishers.push((label, publisher));
+        close.push(closes);
+        for (shared, runs) in opened {
+            subscriptions.push((shared, place));
+            tasks.spawn(runs);
+        }
+    }
+    let handle = AppHandle {
+        inner: Arc::new(Inner {
+            stop,
+            publishers,
+            subscriptions,
+        }),
+    };
+    let hooks = Hooks {
+        on_shutdown,
+        after_shutdown,
+        ..Hooks::default()
+    };
+    let running = Running {
+        handle,
+        tasks,
+        close,
+        hooks,
+    };
+    if let Err(error) = hooks::run("after_startup", after_startup, running.handle()).await {
+        running.shutdown().await?;
+        return Err(error);
+    }
+    tracing::info!(app = info.name(), "running");
+    Ok(running)
+}
+
+pub(super) async fn run(app: RustStream) -> Result<(), AppError> {
+    let mut signals = Signals::new()?;
+    let running = tokio::select! {
+        running = start(app) => running?,
+        name = signals.next() => {
+            tracing::info!(signal = name, "stopped before it had started");
+            return Ok(());
+        }
+    };
+    let handle = running.handle();
+    let mut finished = std::pin::pin!(running.finished());
+    tokio::select! {
+        result = &mut finished => return result,
+        name = signals.next() => {
+            tracing::info!(signal = name, "shutting down; a second signal exits at once");
+            handle.stop();
+        }
+    }
+    tokio::select! {
+        result = finished => result,
+        name = signals.next() => {
+            tracing::warn!(signal = name, "exiting at once; what is in hand is delivered again");
+            std::process::exit(130);
+        }
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, AppError> {
+        let listen = |kind, name: &str| {
+            signal(kind).map_err(|error| AppError::broker(format!("cannot listen for the signal {name}"), error))
+        };
+        Ok(Self {
+            terminate: listen(SignalKind::terminate(), "SIGTERM")?,
+            interrupt: listen(SignalKind::interrupt(), "SIGINT")?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}

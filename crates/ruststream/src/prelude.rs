@@ -1,0 +1,12 @@
+//! What a service needs, to be imported as a whole: `use ruststream::prelude::*;`.
+
+pub use std::time::Duration;
+
+pub use serde::{Deserialize, Serialize};
+pub use tokio_util::sync::CancellationToken;
+
+pub use crate::app::{AppInfo, RustStream};
+pub use crate::handler::{Context, HandlerOutcome, State};
+pub use crate::memory::MemoryBroker;
+pub use crate::policy::{OrderBy, Retry};
+pub use crate::publish::Out;
