@@ -1,8 +1,8 @@
 //! The direction of imports: the rooms of `ruststream` look one way, and transport crates see the contract only.
 //!
-//! A scan of the text, not of the compiled crate: it reads the paths that start at a crate's root (`crate::room::…`, and
-//! `super::…` where that leads to the root). Comments, strings and tests are left out. That is enough to catch what a reader
-//! would call an import, and it needs neither a build nor a dependency.
+//! A scan of the text, not of the compiled crate: it reads the paths that start at a crate's root (`crate::room::…`,
+//! `ruststream::room::…`, and `super::…` where that leads to the root). Comments, strings and tests are left out. That is
+//! enough to catch what a reader would call an import, and it needs neither a build nor a dependency.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -92,6 +92,8 @@ impl Source {
     /// What it names at the root of its crate, with the line of each.
     fn imports(&self) -> Vec<(usize, String)> {
         let mut found = names_after(&self.code, "crate::");
+        // The crate may know itself by its own name.
+        found.extend(names_after(&self.code, "ruststream::"));
         let to_root = "super::".repeat(self.modules().len());
         found.extend(names_after(&self.code, &to_root));
         found.sort();
