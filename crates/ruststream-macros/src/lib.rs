@@ -1,1 +1,193 @@
-//! Placeholder.
+//! The attributes of RustStream: `#[subscriber]` and `#[ruststream::app]`. Use them through the `ruststream` crate.
+
+mod app;
+mod subscriber;
+mod types;
+
+use proc_macro::TokenStream;
+
+/// Makes an `async fn` a handler with its subscription, to be mounted with `broker.include(confirm)`.
+///
+/// # Examples
+///
+/// ```
+/// use ruststream::prelude::*;
+///
+/// #[derive(Debug, Serialize, Deserialize)]
+/// struct Order {
+///     id: u64,
+///     cents: i64,
+/// }
+///
+/// #[derive(Debug, PartialEq, Serialize, Deserialize)]
+/// struct Receipt {
+///     order: u64,
+/// }
+///
+/// #[derive(Clone)]
+/// struct Shop {
+///     limit: i64,
+/// }
+///
+/// /// Charges an order and answers with its receipt.
+/// #[subscriber("orders", reply = "receipts")]
+/// async fn confirm(order: Order, State(shop): State<Shop>) -> Result<Receipt, String> {
+///     if order.cents > shop.limit {
+///         return Err(format!("{} cents are above the limit", order.cents));
+///     }
+///     Ok(Receipt { order: order.id })
+/// }
+///
+/// let app = RustStream::new(AppInfo::new("orders", "1.0.0"))
+///     .state(Shop { limit: 10_000 })
+///     .with_broker(MemoryBroker::new(), |broker| {
+///         broker.include(confirm).workers(8);
+///     })
+///     .build();
+/// assert!(app.check().is_ok());
+///
+/// // A unit test needs no app: it calls the function itself.
+/// # tokio_test(async {
+/// let receipt = confirm::call(Order { id: 7, cents: 950 }, State(Shop { limit: 1_000 })).await;
+/// assert_eq!(receipt, Ok(Receipt { order: 7 }));
+/// # });
+/// # fn tokio_test(test: impl Future<Output = ()>) {
+/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     assert!(std::pin::pin!(test).poll(&mut context).is_ready());
+/// # }
+/// ```
+///
+/// # What the function becomes
+///
+/// A unit struct of the same name, visibility and doc comment, which can be included in every app whose state has what the
+/// parameters ask for. The function itself is its associated function `call`. Other attributes (`#[tracing::instrument]`,
+/// `#[expect(..)]`) stay with the function; `#[cfg]` and `#[allow(..)]` hold for both.
+///
+/// As with every unit struct, no `let` and no parameter in its scope can take its name: a handler `receive_order` has room
+/// for an `order` beside it.
+///
+/// # Settings
+///
+/// | setting | meaning |
+/// | --- | --- |
+/// | `"orders"` | what it subscribes to; first, and always there |
+/// | `reply = "receipts"` | where the value that the function returns is sent; the message is acked once the broker has confirmed it |
+///
+/// Each is a string, or a constant of type `&'static str`. How a subscription is run (workers, retries, time-out, dead
+/// letters) is set where the handler is included.
+///
+/// # The message
+///
+/// The first parameter is the message. Which form it has is told by how its type is written:
+///
+/// | parameter | what it is given |
+/// | --- | --- |
+/// | `order: Order` | the decoded message; every pattern does, as in `Order { id, .. }: Order` |
+/// | `event: Event<'_>` | the decoded message, which borrows from the payload |
+/// | `order: &Order` | the decoded message, lent |
+/// | `text: &str` | a decoded text, lent |
+/// | `payload: &[u8]` | the payload as it came, whatever its codec |
+/// | `orders: &[Order]` | a batch of decoded messages |
+/// | `payloads: &[&[u8]]` | a batch of payloads as they came |
+///
+/// A message that cannot be decoded never reaches the function: it becomes a dead letter, where nothing else is set. In a
+/// batch that holds for it alone, and the others are handled without it.
+///
+/// # The other parameters
+///
+/// Extractors, in any order: `State<T>`, `Out<T>`, `Context<'_>`, `CancellationToken`, or a type of yours that implements
+/// `ruststream::handler::Extract`. Their rejection ends the call before the function runs. A batch draws them once, from its
+/// first message.
+///
+/// # What it returns
+///
+/// | handler | returns |
+/// | --- | --- |
+/// | of one message | `()`, `HandlerOutcome`, or a `Result` of those |
+/// | of one message, with `reply` | the reply, or a `Result` of it |
+/// | of a batch | `()`, `HandlerOutcome`, a `Vec` with one outcome or `Result` for each message, or a `Result` of those |
+///
+/// A reply implements `Serialize`. The error of a `Result` is anything that implements `Display`, whose text is kept, or a
+/// `HandlerOutcome`. A return type whose last segment is `Result` counts as one.
+///
+/// ```
+/// use ruststream::prelude::*;
+///
+/// #[subscriber("readings")]
+/// async fn store(readings: &[i64], context: Context<'_>) -> Vec<Result<(), String>> {
+///     let checked = |reading: &i64| match reading {
+///         ..0 => Err(format!("{reading} in {} is below zero", context.source())),
+///         _ => Ok(()),
+///     };
+///     readings.iter().map(checked).collect()
+/// }
+///
+/// #[subscriber("uploads")]
+/// async fn archive(payload: &[u8]) -> HandlerOutcome {
+///     if payload.is_empty() { HandlerOutcome::drop() } else { HandlerOutcome::ack() }
+/// }
+/// ```
+#[proc_macro_attribute]
+pub fn subscriber(settings: TokenStream, item: TokenStream) -> TokenStream {
+    subscriber::expand(settings.into(), &item.into()).into()
+}
+
+/// Makes a function that builds the app a program: writes its `main`, with the commands `run` and `check`, `--help` and
+/// `--version`.
+///
+/// The function stays what it is, so that tests can call it. Its body may end in the builder, which becomes the `RustStream`
+/// that the function answers. It may be `async`, and it may return a `Result` whose error implements `Display`: the program
+/// then prints the error and ends with exit code 1. It takes no parameters and the attribute no arguments.
+///
+/// It stands at the root of a program (`src/main.rs`), once, under any name but `main`. A program with a command line of its
+/// own needs no macro: it calls `RustStream::run`.
+///
+/// # Examples
+///
+/// ```
+/// use ruststream::prelude::*;
+///
+/// #[subscriber("greetings")]
+/// async fn greet(name: String) {
+///     println!("hello, {name}");
+/// }
+///
+/// #[ruststream::app]
+/// fn app() -> RustStream {
+///     RustStream::new(AppInfo::new("greeter", env!("CARGO_PKG_VERSION")))
+///         .with_broker(MemoryBroker::new(), |broker| {
+///             broker.include(greet).workers(4);
+///         })
+/// }
+/// # assert!(app().check().is_ok());
+/// ```
+///
+/// With settings that may be missing:
+///
+/// ```
+/// use ruststream::prelude::*;
+///
+/// #[derive(Clone)]
+/// struct Shop {
+///     limit: u64,
+/// }
+///
+/// # #[subscriber("orders")]
+/// # async fn confirm(order: u64, State(shop): State<Shop>) -> Result<(), String> {
+/// #     if order > shop.limit { Err("too big".to_owned()) } else { Ok(()) }
+/// # }
+/// #
+/// #[ruststream::app]
+/// async fn app() -> Result<RustStream, Box<dyn std::error::Error>> {
+///     let limit = std::env::var("ORDER_LIMIT")?.parse()?;
+///     Ok(RustStream::new(AppInfo::new("orders", "1.0.0"))
+///         .state(Shop { limit })
+///         .with_broker(MemoryBroker::new(), |broker| {
+///             broker.include(confirm);
+///         }))
+/// }
+/// ```
+#[proc_macro_attribute]
+pub fn app(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    app::expand(&arguments.into(), &item.into()).into()
+}

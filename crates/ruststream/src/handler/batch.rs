@@ -1,6 +1,8 @@
-//! What a batch handler says of its messages.
+//! What a batch handler is given, and what it says of it.
 
-use super::{HandlerOutcome, IntoFailure, IntoOutcome, Outcome};
+use serde::Deserialize;
+
+use super::{Call, Failure, FailureKind, HandlerOutcome, IntoFailure, IntoOutcome, Outcome};
 
 /// What a batch handler said: one outcome for all of its messages, or one for each.
 #[derive(Debug)]
@@ -48,4 +50,114 @@ impl<T: IntoBatchOutcome, E: IntoFailure> IntoBatchOutcome for Result<T, E> {
             Err(error) => BatchOutcome::All(error.into_failure()),
         }
     }
+}
+
+/// The messages of a batch, apart from those that cannot be decoded.
+///
+/// `#[subscriber]` uses it; so can an implementation of [`Batched`](super::Batched) by hand.
+#[derive(Debug)]
+pub struct Batch<T> {
+    messages: Vec<T>,
+    /// What is not among the messages, by its place in the batch, in order.
+    undecodable: Vec<(usize, Outcome)>,
+}
+
+impl<T> Batch<T> {
+    /// Decodes the messages of a batch.
+    ///
+    /// # Errors
+    ///
+    /// The outcome of the whole batch, where none of its messages can be decoded.
+    pub fn decode<'a, S>(calls: &[Call<'a, S>]) -> Result<Self, BatchOutcome>
+    where
+        T: Deserialize<'a>,
+    {
+        let mut batch = Self {
+            messages: Vec::with_capacity(calls.len()),
+            undecodable: Vec::new(),
+        };
+        for (place, call) in calls.iter().enumerate() {
+            match call.decode() {
+                Ok(message) => batch.messages.push(message),
+                Err(outcome) => batch.undecodable.push((place, outcome)),
+            }
+        }
+        if batch.messages.is_empty() {
+            return Err(BatchOutcome::Each(
+                batch.undecodable.into_iter().map(|(_, outcome)| outcome).collect(),
+            ));
+        }
+        Ok(batch)
+    }
+
+    /// The messages that were decoded, in their order. Never empty.
+    pub fn messages(&self) -> &[T] {
+        &self.messages
+    }
+
+    /// The outcome of the whole batch, where `said` is the outcome of the messages that were decoded.
+    ///
+    /// One for each of them must say as many outcomes as there are [`messages`](Self::messages); otherwise all of them fail
+    /// with [`FailureKind::WrongCount`]. Where one outcome stands for all and some messages were not decoded, a failure keeps
+    /// its kind and its text for every message, but the error itself, by whose type a retry policy may choose, for the first
+    /// one alone.
+    pub fn outcome(self, said: BatchOutcome) -> BatchOutcome {
+        if self.undecodable.is_empty() {
+            return said;
+        }
+        let count = self.messages.len();
+        let said = match said {
+            BatchOutcome::Each(outcomes) if outcomes.len() == count => outcomes,
+            BatchOutcome::Each(outcomes) => {
+                let text = wrong_count(outcomes.len(), count);
+                repeated(
+                    Outcome::Failed(Box::new(Failure::new(FailureKind::WrongCount, text))),
+                    count,
+                )
+            }
+            BatchOutcome::All(outcome) => repeated(outcome, count),
+        };
+        let mut said = said.into_iter();
+        let mut undecodable = self.undecodable.into_iter().peekable();
+        let places = count + undecodable.len();
+        let merged = (0..places)
+            .filter_map(|place| match undecodable.next_if(|(at, _)| *at == place) {
+                Some((_, outcome)) => Some(outcome),
+                None => said.next(),
+            })
+            .collect();
+        BatchOutcome::Each(merged)
+    }
+}
+
+impl<'a> Batch<&'a [u8]> {
+    /// Takes the payloads of a batch as they came. All of them are among the messages.
+    pub fn payloads<S>(calls: &[Call<'a, S>]) -> Self {
+        Self {
+            messages: calls.iter().map(|call| call.incoming().payload()).collect(),
+            undecodable: Vec::new(),
+        }
+    }
+}
+
+/// What is said of a batch whose handler answered `outcomes` outcomes for `messages` messages.
+fn wrong_count(outcomes: usize, messages: usize) -> String {
+    format!(
+        "the batch handler answered {outcomes} outcomes for {messages} messages; return one for each, in their order"
+    )
+}
+
+/// `outcome` for each of `count` messages.
+fn repeated(outcome: Outcome, count: usize) -> Vec<Outcome> {
+    let mut copies: Vec<_> = (1..count)
+        .map(|_| match &outcome {
+            Outcome::Said(said) => Outcome::Said(said.clone()),
+            Outcome::Failed(failure) => Outcome::Failed(Box::new(Failure::new(failure.kind(), failure.text()))),
+            Outcome::Undecodable(text) => Outcome::Undecodable(text.clone()),
+            // As the runtime has it: a reply belongs to one message, never to a batch.
+            Outcome::Reply(_) => Outcome::ACK,
+        })
+        .collect();
+    copies.insert(0, outcome);
+    copies
 }

@@ -8,7 +8,7 @@ mod outcome;
 mod pump;
 mod subscriber;
 
-pub use batch::{BatchOutcome, IntoBatchOutcome};
+pub use batch::{Batch, BatchOutcome, IntoBatchOutcome};
 pub use call::{Call, Scope};
 pub use context::Context;
 pub use extract::{Extract, FromState, State};

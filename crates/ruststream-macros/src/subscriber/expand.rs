@@ -1,0 +1,260 @@
+//! The items that a handler function becomes.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Ident, ItemFn, Lifetime, Type};
+
+use super::Subscriber;
+use super::message::Message;
+use super::output::{batch_outcome, outcome};
+use crate::types::with_lifetime;
+
+/// A handler of the same name that does nothing, for a function with errors.
+pub(super) fn stub(function: &ItemFn) -> TokenStream {
+    let name = &function.sig.ident;
+    let visibility = &function.vis;
+    quote! {
+        #[allow(non_camel_case_types, missing_docs, dead_code)]
+        #[derive(Debug, Clone, Copy)]
+        #visibility struct #name;
+
+        #[automatically_derived]
+        impl<__State> ::ruststream::handler::Subscriber<__State> for #name {
+            fn definition(&self) -> ::ruststream::handler::Definition {
+                ::core::unreachable!()
+            }
+
+            fn into_handler(self, _: ::ruststream::handler::Scope<__State>) -> ::ruststream::handler::Handler {
+                ::core::unreachable!()
+            }
+        }
+    }
+}
+
+impl ToTokens for Subscriber<'_> {
+    fn to_tokens(&self, tokens: &mut TokenStream) {
+        let name = &self.function.sig.ident;
+        let everywhere = &self.attributes.everywhere;
+        let bounds = self.bounds();
+        let item = self.item();
+        let definition = self.definition();
+        let (kind, erase, call) = if self.signature.message.is_batch() {
+            (quote!(Batched), quote!(batched), self.batched())
+        } else {
+            (quote!(Single), quote!(single), self.single())
+        };
+        tokens.extend(quote! {
+            #item
+
+            #(#everywhere)*
+            #[automatically_derived]
+            impl<__State> ::ruststream::handler::Subscriber<__State> for #name
+            where
+                #bounds
+            {
+                fn definition(&self) -> ::ruststream::handler::Definition {
+                    #definition
+                }
+
+                fn into_handler(self, __scope: ::ruststream::handler::Scope<__State>) -> ::ruststream::handler::Handler {
+                    ::ruststream::handler::Handler::#erase(self, __scope)
+                }
+            }
+
+            #(#everywhere)*
+            #[automatically_derived]
+            impl<__State> ::ruststream::handler::#kind<__State> for #name
+            where
+                #bounds
+            {
+                #call
+            }
+        });
+    }
+}
+
+impl Subscriber<'_> {
+    /// The struct, with the function itself in it.
+    fn item(&self) -> TokenStream {
+        let docs = &self.attributes.docs;
+        let everywhere = &self.attributes.everywhere;
+        let attributes = &self.attributes.function;
+        let visibility = &self.function.vis;
+        let name = &self.function.sig.ident;
+        let inputs = &self.function.sig.inputs;
+        let output = &self.function.sig.output;
+        let body = &self.function.block;
+        quote! {
+            #(#docs)*
+            #(#everywhere)*
+            #[allow(non_camel_case_types)]
+            #[derive(Debug, Clone, Copy)]
+            #visibility struct #name;
+
+            #(#everywhere)*
+            impl #name {
+                /// The handler itself: call it in a unit test, without an app.
+                #(#attributes)*
+                #visibility async fn call(#inputs) #output #body
+            }
+        }
+    }
+
+    /// What the state of an app has to offer.
+    fn bounds(&self) -> TokenStream {
+        let lifetime = lifetime();
+        let extractors = self.signature.extractors.iter().map(|ty| {
+            let ty = with_lifetime(ty, &lifetime);
+            quote_spanned! { ty.span() => for<#lifetime> #ty: ::ruststream::handler::Extract<#lifetime, __State>, }
+        });
+        quote! {
+            __State: ::core::marker::Send + ::core::marker::Sync + 'static,
+            #(#extractors)*
+        }
+    }
+
+    fn definition(&self) -> TokenStream {
+        let handler = &self.name;
+        let name = &self.settings.name;
+        let description = &self.attributes.description;
+        let mut definition = quote! { ::ruststream::handler::Definition::new(#handler, #name) };
+        if let Some(reply) = &self.settings.reply {
+            let destination = &reply.destination;
+            definition.extend(quote! { .with_reply(#destination) });
+        }
+        if !description.is_empty() {
+            definition.extend(quote! { .with_description(#description) });
+        }
+        if self.signature.message.is_batch() {
+            definition.extend(quote! { .with_batch() });
+        }
+        definition
+    }
+
+    /// `Single::call`.
+    fn single(&self) -> TokenStream {
+        let lifetime = lifetime();
+        let decode = |ty: &Type| {
+            let decoded = quote_spanned! { ty.span() => __call.decode::<#ty>() };
+            quote! {
+                let __message = match #decoded {
+                    ::core::result::Result::Ok(__message) => __message,
+                    ::core::result::Result::Err(__outcome) => return __outcome,
+                };
+            }
+        };
+        let (read, message) = match &self.signature.message {
+            Message::Owned(ty) => (decode(&with_lifetime(ty, &lifetime)), quote!(__message)),
+            Message::Lent(ty) => (decode(&with_lifetime(ty, &lifetime)), quote!(&__message)),
+            Message::Text(ty) => (
+                decode(&syn::parse_quote_spanned! { ty.span() => ::std::string::String }),
+                quote!(&__message),
+            ),
+            _ => (
+                quote! { let __message = __call.incoming().payload(); },
+                quote!(__message),
+            ),
+        };
+        let extract = self.extract(|failure| failure);
+        let called = self.called(&message);
+        let outcome = outcome(self.signature.output, self.settings.reply.as_ref(), &called);
+        let future = self.future(&lifetime, &quote!(::ruststream::handler::Outcome));
+        quote! {
+            fn call<#lifetime>(
+                &#lifetime self,
+                __call: ::ruststream::handler::Call<#lifetime, __State>,
+            ) -> #future {
+                async move {
+                    #read
+                    #extract
+                    #outcome
+                }
+            }
+        }
+    }
+
+    /// `Batched::call`.
+    fn batched(&self) -> TokenStream {
+        let lifetime = lifetime();
+        let read = if let Message::Batch(ty) = &self.signature.message {
+            let ty = with_lifetime(ty, &lifetime);
+            let decoded = quote_spanned! { ty.span() => ::ruststream::handler::Batch::<#ty>::decode(&__calls) };
+            quote! {
+                let __batch = match #decoded {
+                    ::core::result::Result::Ok(__batch) => __batch,
+                    ::core::result::Result::Err(__outcome) => return __outcome,
+                };
+            }
+        } else {
+            quote! { let __batch = ::ruststream::handler::Batch::payloads(&__calls); }
+        };
+        let extract = self.extract(|failure| {
+            quote! { __batch.outcome(::ruststream::handler::BatchOutcome::All(#failure)) }
+        });
+        let first = (!self.signature.extractors.is_empty()).then(|| quote! { let __call = __calls[0]; });
+        let called = self.called(&quote!(__batch.messages()));
+        let outcome = batch_outcome(self.signature.output, &called);
+        let future = self.future(&lifetime, &quote!(::ruststream::handler::BatchOutcome));
+        quote! {
+            fn call<#lifetime>(
+                &#lifetime self,
+                __calls: ::std::vec::Vec<::ruststream::handler::Call<#lifetime, __State>>,
+            ) -> #future {
+                async move {
+                    #read
+                    #first
+                    #extract
+                    let __outcome = #outcome;
+                    __batch.outcome(__outcome)
+                }
+            }
+        }
+    }
+
+    /// The future of a call. It has the span of the handler's name, which is where a future that is not `Send` is reported.
+    fn future(&self, lifetime: &Lifetime, output: &TokenStream) -> TokenStream {
+        let span = self.function.sig.ident.span();
+        let send = quote_spanned! { span => ::core::marker::Send };
+        quote_spanned! { span => impl ::core::future::Future<Output = #output> + #send + #lifetime }
+    }
+
+    /// Draws the parameters after the message from `__call`; a failure ends the call as `refused` says.
+    fn extract(&self, refused: impl Fn(TokenStream) -> TokenStream) -> TokenStream {
+        let lifetime = lifetime();
+        let refusal = refused(quote! { ::ruststream::handler::IntoFailure::into_failure(__rejection) });
+        self.signature
+            .extractors
+            .iter()
+            .zip(self.names())
+            .map(|(ty, name)| {
+                let ty = with_lifetime(ty, &lifetime);
+                let extracted = quote_spanned! { ty.span() =>
+                    <#ty as ::ruststream::handler::Extract<#lifetime, __State>>::extract(__call)
+                };
+                quote! {
+                    let #name = match #extracted.await {
+                        ::core::result::Result::Ok(__value) => __value,
+                        ::core::result::Result::Err(__rejection) => return #refusal,
+                    };
+                }
+            })
+            .collect()
+    }
+
+    /// The call of the function itself.
+    fn called(&self, message: &TokenStream) -> TokenStream {
+        let name = &self.function.sig.ident;
+        let names = self.names();
+        quote! { <#name>::call(#message, #(#names),*).await }
+    }
+
+    fn names(&self) -> impl Iterator<Item = Ident> {
+        (1..=self.signature.extractors.len()).map(|index| format_ident!("__parameter_{index}"))
+    }
+}
+
+/// The lifetime of one call.
+fn lifetime() -> Lifetime {
+    Lifetime::new("'call", Span::call_site())
+}
