@@ -1,11 +1,11 @@
 //! `#[ruststream::app]`: a function that builds the app becomes the program.
 
-use proc_macro2::{Span, TokenStream};
-use quote::{quote, quote_spanned};
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Error, GenericArgument, Item, ItemFn, PathArguments, ReturnType, Type};
 
-use crate::types::{bare, is_unit, last_segment};
+use crate::types::{bare, is_unit, last_segment, type_arguments};
 
 /// The expansion of the attribute, or the errors beside the function as it was.
 pub(crate) fn expand(arguments: &TokenStream, item: &TokenStream) -> TokenStream {
@@ -23,11 +23,25 @@ pub(crate) fn expand(arguments: &TokenStream, item: &TokenStream) -> TokenStream
     match check(arguments, &function) {
         Ok(output) => program(&function, output),
         Err(error) => {
-            // Beside a `main` of the user's none is written; without one, rustc would miss it and say so too.
-            let main = (function.sig.ident != "main").then(|| quote! { fn main() {} });
             let error = error.into_compile_error();
-            quote! { #error #item #main }
+            let stub = stub(&function);
+            quote! { #error #stub }
         }
+    }
+}
+
+/// The function without its body, and a `main`, so that nothing else fails for the sake of an error.
+fn stub(function: &ItemFn) -> TokenStream {
+    let ItemFn { vis, sig, .. } = function;
+    let function = (sig.ident != "main").then(|| {
+        quote! {
+            #[allow(unused_variables)]
+            #vis #sig { ::core::unreachable!() }
+        }
+    });
+    quote! {
+        #function
+        fn main() {}
     }
 }
 
@@ -91,69 +105,63 @@ fn check<'a>(arguments: &TokenStream, function: &'a ItemFn) -> syn::Result<&'a T
 fn program(function: &ItemFn, output: &Type) -> TokenStream {
     let ItemFn { attrs, vis, sig, block } = function;
     let name = &sig.ident;
-    let is_async = sig.asyncness.is_some();
-    let wait = is_async.then(|| quote! { .await });
     let asyncness = &sig.asyncness;
+    let wait = asyncness.map(|_| quote! { .await });
     let cfgs = attrs.iter().filter(|attribute| attribute.path().is_ident("cfg"));
+    // An app that is none is reported where the body ends.
+    let end = block.stmts.last().map_or_else(|| output.span(), Spanned::span);
+    let built = quote_spanned! { end => __built };
     // A closure keeps `return` and `?` of the body in the body; its type is what the builder ends as.
-    let (body, app) = if let Some(unfinished) = unfinished_result(output) {
+    let (returns, finish, error, app) = if let Some((unfinished, error)) = unfinished_result(output) {
         (
-            quote! { let __built = (#asyncness || -> #unfinished #block)() #wait; },
+            Some(quote! { -> #unfinished }),
+            quote! { #built.map(::core::convert::Into::into) },
+            error.map_or_else(|| quote!(_), ToTokens::into_token_stream),
             quote! { #name() #wait },
         )
     } else {
         (
-            quote! { let __built = (#asyncness || #block)() #wait; },
-            quote! {
-                ::core::result::Result::<_, ::core::convert::Infallible>::Ok(#name() #wait)
-            },
+            None,
+            quote! { ::core::convert::Into::into(#built) },
+            quote! { ::core::convert::Infallible },
+            quote! { ::core::result::Result::Ok(#name() #wait) },
         )
-    };
-    let convert = quote_spanned! { output.span() => ::core::convert::Into::into };
-    let finish = if unfinished_result(output).is_some() {
-        quote! { __built.map(#convert) }
-    } else {
-        quote! { #convert(__built) }
     };
     quote! {
         #(#attrs)*
         #vis #sig {
             #[allow(clippy::redundant_closure_call)]
-            #body
+            let __built = (#asyncness || #returns #block)() #wait;
             #finish
         }
 
         #(#cfgs)*
         fn main() -> ::std::process::ExitCode {
-            ::ruststream::app::main(|| async { #app })
+            ::ruststream::app::main::<_, _, #error>(|| async { #app })
         }
     }
 }
 
-/// `Result<_, E>` of `Result<RustStream, E>`; `None` for what is no `Result`.
-fn unfinished_result(output: &Type) -> Option<Type> {
-    if last_segment(output)?.ident != "Result" {
-        return None;
+/// `Result<_, E>` of `Result<RustStream, E>`, and `E` where that is written; `None` for what is no `Result`.
+fn unfinished_result(output: &Type) -> Option<(Type, Option<&Type>)> {
+    let segment = last_segment(output).filter(|segment| segment.ident == "Result")?;
+    let error = type_arguments(segment).nth(1);
+    let mut unfinished = bare(output).clone();
+    if let Type::Path(path) = &mut unfinished
+        && let Some(last) = path.path.segments.last_mut()
+        && let PathArguments::AngleBracketed(arguments) = &mut last.arguments
+    {
+        let app = arguments.args.iter_mut().find_map(|argument| match argument {
+            GenericArgument::Type(ty) => Some(ty),
+            _ => None,
+        })?;
+        *app = syn::parse_quote!(_);
     }
-    let Type::Path(mut path) = bare(output).clone() else {
-        return None;
-    };
-    let PathArguments::AngleBracketed(arguments) = &mut path.path.segments.last_mut()?.arguments else {
-        return None;
-    };
-    let first = arguments
-        .args
-        .iter_mut()
-        .find(|argument| matches!(argument, GenericArgument::Type(_)))?;
-    *first = GenericArgument::Type(Type::Infer(syn::TypeInfer {
-        underscore_token: syn::Token![_](Span::call_site()),
-    }));
-    Some(Type::Path(path))
+    Some((unfinished, error))
 }
 
 #[cfg(test)]
 mod tests {
-    use quote::ToTokens;
     use syn::parse_quote;
 
     use super::*;
@@ -167,15 +175,15 @@ mod tests {
 
     #[test]
     fn the_app_of_a_result_is_left_open() {
-        let open = |ty: Type| unfinished_result(&ty).map(|ty| ty.into_token_stream().to_string());
+        let open = |ty: Type| unfinished_result(&ty).map(|(ty, _)| ty.into_token_stream().to_string().replace(' ', ""));
 
         assert_eq!(
             open(parse_quote!(anyhow::Result<RustStream>)),
-            Some(quote!(anyhow::Result<_>).to_string())
+            Some("anyhow::Result<_>".to_owned())
         );
         assert_eq!(
             open(parse_quote!(Result<RustStream, Box<dyn Error>>)),
-            Some(quote!(Result<_, Box<dyn Error>>).to_string())
+            Some("Result<_,Box<dynError>>".to_owned())
         );
         assert_eq!(open(parse_quote!(RustStream)), None);
     }

@@ -22,15 +22,16 @@ pub(crate) fn last_segment(ty: &Type) -> Option<&PathSegment> {
     }
 }
 
-/// The first type among the generic arguments.
-pub(crate) fn first_argument(segment: &PathSegment) -> Option<&Type> {
-    match &segment.arguments {
-        PathArguments::AngleBracketed(arguments) => arguments.args.iter().find_map(|argument| match argument {
-            GenericArgument::Type(ty) => Some(ty),
-            _ => None,
-        }),
+/// The types among the generic arguments.
+pub(crate) fn type_arguments(segment: &PathSegment) -> impl Iterator<Item = &Type> {
+    let arguments = match &segment.arguments {
+        PathArguments::AngleBracketed(arguments) => Some(&arguments.args),
         _ => None,
-    }
+    };
+    arguments.into_iter().flatten().filter_map(|argument| match argument {
+        GenericArgument::Type(ty) => Some(ty),
+        _ => None,
+    })
 }
 
 /// True for `()`.
@@ -140,7 +141,7 @@ mod tests {
         let segment = last_segment(&ty).expect("a path");
 
         assert_eq!(segment.ident, "Result");
-        assert!(first_argument(segment).is_some_and(|ty| is_named(ty, "Receipt")));
+        assert!(type_arguments(segment).next().is_some_and(|ty| is_named(ty, "Receipt")));
     }
 
     #[test]

@@ -44,12 +44,16 @@ impl ToTokens for Subscriber<'_> {
         } else {
             (quote!(Single), quote!(single), self.single())
         };
+        // What an app lacks for a handler is reported with these spans.
+        let span = name.span();
+        let subscriber = quote_spanned! { span => ::ruststream::handler::Subscriber<__State> };
+        let kind = quote_spanned! { span => ::ruststream::handler::#kind<__State> };
         tokens.extend(quote! {
             #item
 
             #(#everywhere)*
             #[automatically_derived]
-            impl<__State> ::ruststream::handler::Subscriber<__State> for #name
+            impl<__State> #subscriber for #name
             where
                 #bounds
             {
@@ -64,7 +68,7 @@ impl ToTokens for Subscriber<'_> {
 
             #(#everywhere)*
             #[automatically_derived]
-            impl<__State> ::ruststream::handler::#kind<__State> for #name
+            impl<__State> #kind for #name
             where
                 #bounds
             {
@@ -136,7 +140,8 @@ impl Subscriber<'_> {
     fn single(&self) -> TokenStream {
         let lifetime = lifetime();
         let decode = |ty: &Type| {
-            let decoded = quote_spanned! { ty.span() => __call.decode::<#ty>() };
+            let decoded =
+                quote_spanned! { ty.span() => <#ty as ::ruststream::handler::Message<#lifetime>>::read(&__call) };
             quote! {
                 let __message = match #decoded {
                     ::core::result::Result::Ok(__message) => __message,
@@ -159,13 +164,13 @@ impl Subscriber<'_> {
         let extract = self.extract(|failure| failure);
         let called = self.called(&message);
         let outcome = outcome(self.signature.output, self.settings.reply.as_ref(), &called);
-        let future = self.future(&lifetime, &quote!(::ruststream::handler::Outcome));
+        let (future, future_of) = self.future(&lifetime, &quote!(::ruststream::handler::Outcome));
         quote! {
             fn call<#lifetime>(
                 &#lifetime self,
                 __call: ::ruststream::handler::Call<#lifetime, __State>,
             ) -> #future {
-                async move {
+                #future_of {
                     #read
                     #extract
                     #outcome
@@ -195,13 +200,13 @@ impl Subscriber<'_> {
         let first = (!self.signature.extractors.is_empty()).then(|| quote! { let __call = __calls[0]; });
         let called = self.called(&quote!(__batch.messages()));
         let outcome = batch_outcome(self.signature.output, &called);
-        let future = self.future(&lifetime, &quote!(::ruststream::handler::BatchOutcome));
+        let (future, future_of) = self.future(&lifetime, &quote!(::ruststream::handler::BatchOutcome));
         quote! {
             fn call<#lifetime>(
                 &#lifetime self,
                 __calls: ::std::vec::Vec<::ruststream::handler::Call<#lifetime, __State>>,
             ) -> #future {
-                async move {
+                #future_of {
                     #read
                     #first
                     #extract
@@ -212,11 +217,16 @@ impl Subscriber<'_> {
         }
     }
 
-    /// The future of a call. It has the span of the handler's name, which is where a future that is not `Send` is reported.
-    fn future(&self, lifetime: &Lifetime, output: &TokenStream) -> TokenStream {
+    /// The type of the future of a call and what makes it of a block, with the span of the handler's name: a future that is
+    /// not `Send` is reported there.
+    fn future(&self, lifetime: &Lifetime, output: &TokenStream) -> (TokenStream, TokenStream) {
         let span = self.function.sig.ident.span();
-        let send = quote_spanned! { span => ::core::marker::Send };
-        quote_spanned! { span => impl ::core::future::Future<Output = #output> + #send + #lifetime }
+        (
+            quote_spanned! { span =>
+                impl ::core::future::Future<Output = #output> + ::core::marker::Send + #lifetime
+            },
+            quote_spanned! { span => async move },
+        )
     }
 
     /// Draws the parameters after the message from `__call`; a failure ends the call as `refused` says.

@@ -1,13 +1,13 @@
 //! What a handler returns, and what becomes of it.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Error, Type};
+use syn::{Error, Ident, Type};
 
 use super::settings::{Reply, Settings};
 use super::signature::Signature;
-use crate::types::{first_argument, has_impl_trait, is_named, is_unit, last_segment};
+use crate::types::{has_impl_trait, is_named, is_unit, last_segment, type_arguments};
 
 /// Refuses a reply where there is none to send.
 pub(super) fn check(settings: &Settings, signature: &Signature<'_>) -> syn::Result<()> {
@@ -43,66 +43,87 @@ struct Returned<'a> {
     fallible: bool,
     /// The type of the value, of its `Ok` in a `Result`, where that is written.
     value: Option<&'a Type>,
+    /// The type of its `Err`, where that is written.
+    error: Option<&'a Type>,
 }
 
 impl<'a> Returned<'a> {
     fn of(output: &'a Type) -> Self {
         match last_segment(output).filter(|segment| segment.ident == "Result") {
-            Some(segment) => Self {
-                fallible: true,
-                value: first_argument(segment),
-            },
+            Some(segment) => {
+                let mut written = type_arguments(segment);
+                Self {
+                    fallible: true,
+                    value: written.next(),
+                    error: written.next(),
+                }
+            }
             None => Self {
                 fallible: false,
                 value: Some(output),
+                error: None,
             },
         }
     }
 }
 
-/// The outcome of `value`, which is what the handler returned.
-pub(super) fn outcome(output: Option<&Type>, reply: Option<&Reply>, value: &TokenStream) -> TokenStream {
-    let (Some(reply), Some(output)) = (reply, output) else {
-        return converted(output, &quote!(IntoOutcome), &quote!(into_outcome), value);
+/// The outcome of `called`, which is what the handler returned.
+pub(super) fn outcome(output: Option<&Type>, reply: Option<&Reply>, called: &TokenStream) -> TokenStream {
+    let value = |ty: Option<&Type>| match reply {
+        Some(Reply { destination, .. }) => {
+            converted(ty, "IntoReply", "into_reply", &quote!(__value, __call, #destination))
+        }
+        None => converted(ty, "IntoOutcome", "into_outcome", &quote!(__value)),
     };
-    let returned = Returned::of(output);
-    let destination = &reply.destination;
-    let send = if let Some(ty) = returned.value.filter(|ty| !has_impl_trait(ty)) {
-        quote_spanned! { ty.span() => __call.reply::<#ty>(#destination, &__reply) }
-    } else {
-        quote! { __call.reply(#destination, &__reply) }
-    };
+    told_apart(output, called, value, |failure| failure)
+}
+
+/// The outcomes of `called`, which is what a batch handler returned.
+pub(super) fn batch_outcome(output: Option<&Type>, called: &TokenStream) -> TokenStream {
+    let value = |ty: Option<&Type>| converted(ty, "IntoBatchOutcome", "into_batch_outcome", &quote!(__value));
+    told_apart(output, called, value, |failure| {
+        quote! { ::ruststream::handler::BatchOutcome::All(#failure) }
+    })
+}
+
+/// A `Result` is told apart here, so that each of its two types is named in an error of its own.
+fn told_apart(
+    output: Option<&Type>,
+    called: &TokenStream,
+    value: impl Fn(Option<&Type>) -> TokenStream,
+    failed: impl Fn(TokenStream) -> TokenStream,
+) -> TokenStream {
+    let unit = syn::parse_quote!(());
+    let returned = Returned::of(output.unwrap_or(&unit));
+    let value = value(returned.value);
     if returned.fallible {
-        let failure = quote_spanned! { output.span() => ::ruststream::handler::IntoFailure::into_failure(__error) };
+        let failure = failed(converted(
+            returned.error,
+            "IntoFailure",
+            "into_failure",
+            &quote!(__error),
+        ));
         quote! {
-            match #value {
-                ::core::result::Result::Ok(__reply) => #send,
+            match #called {
+                ::core::result::Result::Ok(__value) => #value,
                 ::core::result::Result::Err(__error) => #failure,
             }
         }
     } else {
         quote! {{
-            let __reply = #value;
-            #send
+            let __value = #called;
+            #value
         }}
     }
 }
 
-/// The outcomes of `value`, which is what a batch handler returned.
-pub(super) fn batch_outcome(output: Option<&Type>, value: &TokenStream) -> TokenStream {
-    converted(output, &quote!(IntoBatchOutcome), &quote!(into_batch_outcome), value)
-}
-
-/// `value` by a conversion that is named together with the written type, so that an error points there.
-fn converted(
-    output: Option<&Type>,
-    conversion: &TokenStream,
-    method: &TokenStream,
-    value: &TokenStream,
-) -> TokenStream {
-    if let Some(ty) = output.filter(|ty| !has_impl_trait(ty) && !matches!(ty, Type::Never(_))) {
-        quote_spanned! { ty.span() => <#ty as ::ruststream::handler::#conversion>::#method(#value) }
+/// A conversion that names the type where it is written, so that an error points there.
+fn converted(ty: Option<&Type>, conversion: &str, method: &str, arguments: &TokenStream) -> TokenStream {
+    let conversion = Ident::new(conversion, Span::call_site());
+    let method = Ident::new(method, Span::call_site());
+    if let Some(ty) = ty.filter(|ty| !has_impl_trait(ty) && !matches!(ty, Type::Never(_))) {
+        quote_spanned! { ty.span() => <#ty as ::ruststream::handler::#conversion>::#method(#arguments) }
     } else {
-        quote! { ::ruststream::handler::#conversion::#method(#value) }
+        quote! { ::ruststream::handler::#conversion::#method(#arguments) }
     }
 }

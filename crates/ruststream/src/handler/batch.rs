@@ -1,8 +1,6 @@
 //! What a batch handler is given, and what it says of it.
 
-use serde::Deserialize;
-
-use super::{Call, Failure, FailureKind, HandlerOutcome, IntoFailure, IntoOutcome, Outcome};
+use super::{Call, Failure, FailureKind, HandlerOutcome, IntoFailure, IntoOutcome, Message, Outcome};
 
 /// What a batch handler said: one outcome for all of its messages, or one for each.
 #[derive(Debug)]
@@ -25,12 +23,14 @@ pub trait IntoBatchOutcome {
     fn into_batch_outcome(self) -> BatchOutcome;
 }
 
+#[diagnostic::do_not_recommend]
 impl IntoBatchOutcome for () {
     fn into_batch_outcome(self) -> BatchOutcome {
         BatchOutcome::All(Outcome::ACK)
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl IntoBatchOutcome for HandlerOutcome {
     fn into_batch_outcome(self) -> BatchOutcome {
         BatchOutcome::All(Outcome::Said(self))
@@ -70,14 +70,14 @@ impl<T> Batch<T> {
     /// The outcome of the whole batch, where none of its messages can be decoded.
     pub fn decode<'a, S>(calls: &[Call<'a, S>]) -> Result<Self, BatchOutcome>
     where
-        T: Deserialize<'a>,
+        T: Message<'a>,
     {
         let mut batch = Self {
             messages: Vec::with_capacity(calls.len()),
             undecodable: Vec::new(),
         };
         for (place, call) in calls.iter().enumerate() {
-            match call.decode() {
+            match T::read(call) {
                 Ok(message) => batch.messages.push(message),
                 Err(outcome) => batch.undecodable.push((place, outcome)),
             }

@@ -13,7 +13,7 @@ pub use call::{Call, Scope};
 pub use context::Context;
 pub use extract::{Extract, FromState, State};
 pub use outcome::{Failure, FailureKind, HandlerOutcome, IntoFailure, IntoOutcome, Outcome};
-pub use subscriber::{Batched, Definition, Handler, Single, Subscriber};
+pub use subscriber::{Batched, Definition, Handler, IntoReply, Message, Single, Subscriber};
 
 pub(crate) use call::Cancel;
 pub(crate) use pump::{Desk, Ended, Hand, InHand, Interrupt};
