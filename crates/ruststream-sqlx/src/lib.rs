@@ -1,1 +1,81 @@
-//! Placeholder.
+//! SQL tables as durable queues for `RustStream`, through sqlx.
+//!
+//! [`SqlxBroker::sqlite`] makes a queue out of a file: nothing to install, nothing to start. Each subscription reads one named
+//! queue of one table, which the crate creates and migrates itself.
+//!
+//! # What is promised
+//!
+//! - A publish that was confirmed survives the end of the process, `kill -9` included. A power cut can take the last moments
+//!   of confirmed work with it, unless [`Synchronous::Full`] is set; the file stays sound in both cases.
+//! - A message is handed out to one subscription at a time, under a lease that is renewed while its handler works. A lease that
+//!   ran out lets the message be handed out again, and what its late holder then says changes nothing.
+//! - Attempts are counted when a message is handed out, in the file, so that one which kills its process is counted too.
+//! - Delays, retries and dead letters are rows of the table. Dead letters keep their bytes, headers and history.
+//! - Any number of processes of one machine can work on one file. Files on a network share are not supported: `SQLite`'s locks
+//!   do not work there.
+//!
+//! # How it works
+//!
+//! Each connection has one writer, which takes everything that waits (claims, receipts, publishes, renewals) and runs it as
+//! one transaction. While that runs, the next group gathers. Dead letters and counts are read on a connection of their own.
+//!
+//! # Examples
+//!
+//! ```
+//! use ruststream::message::Outgoing;
+//! use ruststream::transport::{Broker, Connection, Delivery, Fetch, Publish, Settle, Source, Verdict};
+//! use ruststream_sqlx::{Inbox, SqlxBroker};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("orders.db");
+//! let connection = SqlxBroker::sqlite(path).connect().await?;
+//! connection.publisher().publish(&[Outgoing::new("orders", b"one")]).await?;
+//!
+//! let (mut fetch, mut settle) = Inbox::queue("orders")?.open(&connection).await?;
+//! let mut deliveries = Vec::new();
+//! fetch.fetch(64, &mut deliveries).await?;
+//! assert_eq!(deliveries[0].payload(), b"one");
+//!
+//! let mut finished = deliveries.drain(..).map(|delivery| (delivery.into_receipt(), Verdict::Ack)).collect();
+//! settle.settle(&mut finished).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+#[cfg(feature = "sqlite")]
+mod broker;
+#[cfg(feature = "sqlite")]
+mod clock;
+#[cfg(feature = "sqlite")]
+mod connection;
+#[cfg(feature = "sqlite")]
+mod dead_letters;
+#[cfg(feature = "sqlite")]
+mod error;
+#[cfg(feature = "sqlite")]
+mod fetch;
+#[cfg(feature = "sqlite")]
+mod lease;
+#[cfg(feature = "sqlite")]
+mod operation;
+#[cfg(feature = "sqlite")]
+mod publish;
+#[cfg(feature = "sqlite")]
+mod settle;
+#[cfg(feature = "sqlite")]
+mod source;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+#[cfg(feature = "sqlite")]
+pub use self::{
+    broker::{SqlxBroker, Synchronous},
+    connection::{SqlxConnection, Statistics},
+    dead_letters::{DeadLetters, DeadMessage, QueueCounts},
+    fetch::{InboxDelivery, InboxFetch, InboxRow},
+    publish::SqlxPublisher,
+    settle::{InboxReceipt, InboxSettle},
+    source::Inbox,
+};

@@ -1,0 +1,316 @@
+//! A group of operations as one transaction: few texts to run, and what their answers mean.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use ruststream::message::Headers;
+use ruststream::transport::DeadLetter;
+use sqlx::encode::Encode;
+use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection, SqliteRow};
+use sqlx::types::Type;
+use sqlx::{Arguments, AssertSqlSafe, Either, Executor, Row};
+
+use super::statements;
+use crate::clock::to_millis;
+use crate::operation::{Administer, Claim, ClaimedRow, NewRow, Part, RetryRow};
+
+/// Statements in one text. The thread of the connection runs a text in one go; a longer group is several texts.
+const STATEMENTS: usize = 24;
+
+/// Bytes bound in one text.
+const BYTES: usize = 16 * 1024 * 1024;
+
+/// The longest error text that a dead letter keeps.
+const ERROR_BYTES: usize = 64 * 1024;
+
+/// What a statement's answer is for.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// Its answer tells nothing.
+    Silent,
+    /// The number of rows it changed, for this operation.
+    Affected(usize),
+    /// Claimed rows, for this operation.
+    Rows(usize),
+    /// Ids, for this operation.
+    Ids(usize),
+}
+
+/// What an operation got back.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// For each of its statements that tells, in order.
+    pub(super) affected: Vec<u64>,
+    pub(super) rows: Vec<ClaimedRow>,
+    /// Rows whose headers cannot be decoded, and why.
+    pub(super) undecodable: Vec<(ClaimedRow, String)>,
+    pub(super) ids: Vec<i64>,
+}
+
+#[derive(Default)]
+struct Text {
+    sql: String,
+    arguments: SqliteArguments,
+    steps: Vec<Step>,
+    bytes: usize,
+}
+
+/// A transaction to be.
+pub(super) struct Plan {
+    texts: Vec<Text>,
+    now: i64,
+    error: Option<sqlx::Error>,
+}
+
+impl Plan {
+    pub(super) fn new(now: i64) -> Self {
+        Self {
+            texts: vec![Text::default()],
+            now,
+            error: None,
+        }
+    }
+
+    pub(super) fn claim(&mut self, operation: usize, claim: &Claim) {
+        let (room, now) = (i64::try_from(claim.room).unwrap_or(i64::MAX), self.now);
+        self.statement(statements::CLAIM_ROWS, Step::Rows(operation));
+        self.bind(&*claim.queue).bind(now).bind(room);
+        self.statement(statements::CLAIM_LEASE, Step::Silent);
+        self.bind(now + claim.lease).bind(claim.token);
+        self.bind(&*claim.queue).bind(now).bind(room);
+    }
+
+    pub(super) fn part(&mut self, operation: usize, part: &Part) {
+        let step = Step::Affected(operation);
+        match part {
+            Part::Ack {
+                token,
+                ids,
+                dense: true,
+            } if ids.len() > 1 => {
+                self.statement(statements::ACK_RANGE, step);
+                self.bind(ids[0]).bind(ids[ids.len() - 1]).bind(*token);
+            }
+            Part::Ack { token, ids, .. } if ids.len() == 1 => {
+                self.statement(statements::ACK_RANGE, step);
+                self.bind(ids[0]).bind(ids[0]).bind(*token);
+            }
+            Part::Ack { token, ids, .. } => {
+                self.statement(statements::ACK_LIST, step);
+                self.bind(json(ids)).bind(*token);
+            }
+            Part::Release { token, ids } => {
+                self.statement(statements::RELEASE, step);
+                self.bind(statements::FREE).bind(json(ids)).bind(*token);
+            }
+            Part::Retry(rows) => {
+                let now = self.now;
+                let list = json_of(rows, |RetryRow { id, token, after }, text| {
+                    let _ = write!(text, "[{id},{token},{}]", now + after);
+                });
+                self.statement(statements::RETRY, step);
+                self.bind(statements::FREE).bind(list);
+            }
+            Part::Dead { id, token, letter } => self.dead(step, *id, *token, letter),
+        }
+    }
+
+    fn dead(&mut self, step: Step, id: i64, token: i64, letter: &DeadLetter) {
+        let error = &letter.error[..letter.error.floor_char_boundary(ERROR_BYTES)];
+        self.statement(statements::DEAD, step);
+        self.bind(statements::FREE)
+            .bind(letter.reason.as_str())
+            .bind(error)
+            .bind(i64::from(letter.attempts))
+            .bind(&*letter.source)
+            .bind(to_millis(letter.at))
+            .bind(id)
+            .bind(token);
+    }
+
+    /// Stores rows, in order.
+    pub(super) fn insert(&mut self, rows: &[&NewRow]) {
+        let mut rest = rows;
+        while !rest.is_empty() {
+            let size = statements::INSERT_SIZES
+                .into_iter()
+                .find(|size| *size <= rest.len())
+                .unwrap_or(1);
+            let (group, tail) = rest.split_at(size);
+            rest = tail;
+            let text = self.room_for_one();
+            statements::insert(size, &mut text.sql);
+            text.steps.push(Step::Silent);
+            text.arguments.reserve(6 * size, 0);
+            let now = self.now;
+            for row in group {
+                self.bind(&*row.queue)
+                    .bind(now + row.delay)
+                    .bind(now)
+                    .bind(row.key.as_deref())
+                    .bind(row.headers.as_deref())
+                    .bind(&row.payload[..]);
+                if let Some(text) = self.texts.last_mut() {
+                    text.bytes += row.payload.len();
+                }
+            }
+        }
+    }
+
+    pub(super) fn renew(&mut self, operation: usize, rows: &[(i64, i64)], lease: i64) {
+        self.statement(statements::RENEW, Step::Affected(operation));
+        self.bind(self.now + lease).bind(pairs(rows));
+    }
+
+    pub(super) fn administer(&mut self, operation: usize, what: &Administer) {
+        let step = Step::Ids(operation);
+        match what {
+            Administer::Replay { id } => {
+                self.statement(statements::REPLAY, step);
+                self.bind(self.now).bind(statements::FREE).bind(*id);
+            }
+            Administer::ReplayQueue { queue, after, limit } => {
+                self.statement(statements::REPLAY_QUEUE, step);
+                self.bind(self.now).bind(statements::FREE);
+                self.bind(&**queue).bind(*after).bind(*limit);
+            }
+            Administer::Purge { id } => {
+                self.statement(statements::PURGE, step);
+                self.bind(*id);
+            }
+            Administer::PurgeQueue { queue, after, limit } => {
+                self.statement(statements::PURGE_QUEUE, step);
+                self.bind(&**queue).bind(*after).bind(*limit);
+            }
+        }
+    }
+
+    fn statement(&mut self, sql: &'static str, step: Step) {
+        let text = self.room_for_one();
+        text.sql.push_str(sql);
+        text.steps.push(step);
+    }
+
+    fn room_for_one(&mut self) -> &mut Text {
+        let full = self
+            .texts
+            .last()
+            .is_none_or(|text| text.steps.len() >= STATEMENTS || text.bytes >= BYTES);
+        if full {
+            self.texts.push(Text::default());
+        }
+        let last = self.texts.len() - 1;
+        &mut self.texts[last]
+    }
+
+    fn bind<'v, T: Encode<'v, Sqlite> + Type<Sqlite>>(&mut self, value: T) -> &mut Self {
+        let last = self.texts.len() - 1;
+        if let Err(error) = self.texts[last].arguments.add(value) {
+            self.error.get_or_insert(sqlx::Error::Encode(error));
+        }
+        self
+    }
+
+    /// Makes it a transaction. One statement alone is one by itself.
+    pub(super) fn finish(&mut self) {
+        if let [text] = &self.texts[..]
+            && text.steps.len() <= 1
+        {
+            return;
+        }
+        if let Some(first) = self.texts.first_mut() {
+            first.sql.insert_str(0, statements::BEGIN);
+            first.steps.insert(0, Step::Silent);
+        }
+        if let Some(last) = self.texts.last_mut() {
+            last.sql.push_str(statements::COMMIT);
+            last.steps.push(Step::Silent);
+        }
+    }
+
+    /// Runs it. After an error the transaction may still be open.
+    pub(super) async fn run(
+        &self,
+        connection: &mut SqliteConnection,
+        answers: &mut [Answer],
+    ) -> Result<(), sqlx::Error> {
+        if let Some(error) = &self.error {
+            return Err(sqlx::Error::Protocol(error.to_string()));
+        }
+        for text in &self.texts {
+            let query = sqlx::query_with(AssertSqlSafe(text.sql.clone()), text.arguments.clone());
+            let mut stream = connection.fetch_many(query);
+            let mut steps = text.steps.iter();
+            let mut step = steps.next();
+            while let Some(item) = stream.try_next().await? {
+                match (step, item) {
+                    (Some(Step::Rows(operation)), Either::Right(row)) => take_row(&row, &mut answers[*operation])?,
+                    (Some(Step::Ids(operation)), Either::Right(row)) => answers[*operation].ids.push(row.try_get(0)?),
+                    (_, Either::Right(_)) => {}
+                    (done, Either::Left(result)) => {
+                        if let Some(Step::Affected(operation)) = done {
+                            answers[*operation].affected.push(result.rows_affected());
+                        }
+                        step = steps.next();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn take_row(row: &SqliteRow, answer: &mut Answer) -> Result<(), sqlx::Error> {
+    // Unchecked: people insert by hand, and a payload of text is as good as one of bytes.
+    let attempt: i64 = row.try_get_unchecked(1)?;
+    let block: Option<Vec<u8>> = row.try_get_unchecked(4)?;
+    let mut claimed = ClaimedRow {
+        id: row.try_get_unchecked(0)?,
+        attempt: u32::try_from(attempt.saturating_add(1)).unwrap_or(u32::MAX),
+        published_at: row.try_get_unchecked(2)?,
+        key: row.try_get_unchecked(3)?,
+        headers: Headers::new(),
+        payload: row.try_get_unchecked(5)?,
+    };
+    match block.as_deref().map(Headers::from_block).transpose() {
+        Ok(headers) => {
+            claimed.headers = headers.unwrap_or_default();
+            answer.rows.push(claimed);
+        }
+        Err(error) => answer.undecodable.push((claimed, error.to_string())),
+    }
+    Ok(())
+}
+
+fn json(ids: &[i64]) -> String {
+    json_of(ids, |id, text| {
+        let _ = write!(text, "{id}");
+    })
+}
+
+/// Ids with their tokens.
+pub(super) fn pairs(rows: &[(i64, i64)]) -> String {
+    json_of(rows, |(id, token), text| {
+        let _ = write!(text, "[{id},{token}]");
+    })
+}
+
+fn json_of<T>(items: &[T], mut write: impl FnMut(&T, &mut String)) -> String {
+    let mut text = String::with_capacity(2 + 12 * items.len());
+    text.push('[');
+    for (position, item) in items.iter().enumerate() {
+        if position > 0 {
+            text.push(',');
+        }
+        write(item, &mut text);
+    }
+    text.push(']');
+    text
+}
+
+/// How long to wait for another writer before the next attempt: short at first, then up to 20 ms, never in step with others.
+pub(super) fn busy_pause(attempt: u32) -> Duration {
+    let ceiling = 1_000_u64 << attempt.min(4);
+    Duration::from_micros(fastrand::u64(200..=ceiling.min(20_000)))
+}

@@ -1,0 +1,136 @@
+//! Every statement on the table.
+//!
+//! The texts are constant, so that each is prepared once. Lists of ids travel as JSON.
+
+/// The token of a row that no one has leased; the leases' own are random and below.
+pub(crate) const FREE: i64 = i64::MAX;
+
+/// A token for one claim, of always the same size.
+pub(crate) fn random_token() -> i64 {
+    fastrand::i64((1 << 62)..FREE)
+}
+
+pub(super) const BEGIN: &str = "BEGIN IMMEDIATE;";
+pub(super) const COMMIT: &str = "COMMIT;";
+pub(super) const ROLLBACK: &str = "ROLLBACK";
+
+macro_rules! due {
+    () => {
+        "FROM ruststream_messages INDEXED BY ruststream_messages_due \
+         WHERE state = 0 AND queue = ? AND due_at <= ? ORDER BY due_at, id LIMIT ?"
+    };
+}
+
+/// Reads what is due, in order. Queue, now, room.
+pub(super) const CLAIM_ROWS: &str = concat!("SELECT id, attempt, published_at, key, headers, payload ", due!(), ";");
+
+/// Leases the same rows: both statements stand in one transaction. End of the lease, token, queue, now, room.
+pub(super) const CLAIM_LEASE: &str = concat!(
+    "UPDATE ruststream_messages SET due_at = ?, token = ?, attempt = attempt + 1 WHERE id IN (SELECT id ",
+    due!(),
+    ");"
+);
+
+/// When the first row of a queue is due. Queue.
+pub(super) const NEXT_DUE: &str = "SELECT due_at FROM ruststream_messages INDEXED BY ruststream_messages_due \
+                                   WHERE state = 0 AND queue = ? ORDER BY due_at LIMIT 1;";
+
+/// First id, last id, token.
+pub(super) const ACK_RANGE: &str = "DELETE FROM ruststream_messages WHERE id BETWEEN ? AND ? AND token = ?;";
+
+/// Ids, token.
+pub(super) const ACK_LIST: &str =
+    "DELETE FROM ruststream_messages WHERE id IN (SELECT value FROM json_each(?)) AND token = ?;";
+
+/// Back to its place in the order of publishing. Free token, ids, token.
+pub(super) const RELEASE: &str = "UPDATE ruststream_messages \
+                                  SET due_at = published_at, token = ?, attempt = max(attempt - 1, 0) \
+                                  WHERE id IN (SELECT value FROM json_each(?)) AND token = ?;";
+
+/// Free token, `[id, token, due]` each.
+pub(super) const RETRY: &str = "UPDATE ruststream_messages AS m SET due_at = j.value ->> 2, token = ? FROM json_each(?) AS j \
+                                WHERE m.id = j.value ->> 0 AND m.token = j.value ->> 1;";
+
+/// Free token, reason, error, attempts, source, time, id, token.
+pub(super) const DEAD: &str = "UPDATE ruststream_messages SET state = 1, token = ?, dead_reason = ?, dead_error = ?, \
+                               dead_attempts = ?, dead_source = ?, dead_at = ? WHERE id = ? AND token = ?;";
+
+/// End of the lease, `[id, token]` each.
+pub(super) const RENEW: &str = "UPDATE ruststream_messages AS m SET due_at = ? FROM json_each(?) AS j \
+                                WHERE m.id = j.value ->> 0 AND m.token = j.value ->> 1;";
+
+/// `[id, token]` each; answers those that are not leased under this token, and whether the row is gone.
+pub(super) const LOST: &str = "SELECT j.value ->> 0, j.value ->> 1, m.id IS NULL FROM json_each(?) AS j \
+                               LEFT JOIN ruststream_messages AS m ON m.id = j.value ->> 0 \
+                               WHERE m.token IS NOT j.value ->> 1;";
+
+/// How many rows the insert statements take. Padding is impossible, so a group is cut into these sizes, largest first.
+pub(super) const INSERT_SIZES: [usize; 4] = [64, 16, 4, 1];
+
+/// The values of one row: queue, due, published, key, headers, payload.
+const INSERT_VALUES: &str = "(?, ?, ?, ?, ?, ?)";
+
+/// Appends the insert of `rows` rows.
+pub(super) fn insert(rows: usize, into: &mut String) {
+    into.push_str("INSERT INTO ruststream_messages (queue, due_at, published_at, key, headers, payload) VALUES ");
+    for row in 0..rows {
+        if row > 0 {
+            into.push(',');
+        }
+        into.push_str(INSERT_VALUES);
+    }
+    into.push(';');
+}
+
+/// Changes with every commit of another connection.
+pub(super) const DATA_VERSION: &str = "PRAGMA data_version";
+
+/// Reads a page of the file.
+pub(super) const PING: &str = "SELECT version FROM ruststream_meta LIMIT 1";
+
+macro_rules! dead_columns {
+    () => {
+        "SELECT id, queue, coalesce(dead_reason, ''), coalesce(dead_error, ''), coalesce(dead_attempts, attempt), \
+         coalesce(dead_source, ''), coalesce(dead_at, published_at), published_at, key, headers, payload \
+         FROM ruststream_messages "
+    };
+}
+
+/// Queue, limit.
+pub(crate) const DEAD_LIST: &str = concat!(dead_columns!(), "WHERE state = 1 AND queue = ? ORDER BY id LIMIT ?");
+
+/// Id.
+pub(crate) const DEAD_SHOW: &str = concat!(dead_columns!(), "WHERE id = ? AND state = 1");
+
+macro_rules! replay {
+    () => {
+        "UPDATE ruststream_messages SET state = 0, due_at = ?, token = ?, attempt = 0, dead_reason = NULL, \
+         dead_error = NULL, dead_attempts = NULL, dead_source = NULL, dead_at = NULL WHERE "
+    };
+}
+
+macro_rules! dead_batch {
+    () => {
+        "id IN (SELECT id FROM ruststream_messages WHERE state = 1 AND queue = ? AND id > ? ORDER BY id LIMIT ?) \
+         RETURNING id;"
+    };
+}
+
+/// Now, free token, id.
+pub(super) const REPLAY: &str = concat!(replay!(), "id = ? AND state = 1 RETURNING id;");
+
+/// Now, free token, queue, id to start after, limit.
+pub(super) const REPLAY_QUEUE: &str = concat!(replay!(), dead_batch!());
+
+/// Id.
+pub(super) const PURGE: &str = "DELETE FROM ruststream_messages WHERE id = ? AND state = 1 RETURNING id;";
+
+/// Queue, id to start after, limit.
+pub(super) const PURGE_QUEUE: &str = concat!("DELETE FROM ruststream_messages WHERE ", dead_batch!());
+
+/// Now three times, queue twice.
+pub(crate) const COUNTS: &str = "SELECT coalesce(sum(due_at <= ?), 0), \
+                                 coalesce(sum(due_at > ? AND token <> 9223372036854775807), 0), \
+                                 coalesce(sum(due_at > ? AND token = 9223372036854775807), 0), \
+                                 (SELECT count(*) FROM ruststream_messages WHERE state = 1 AND queue = ?) \
+                                 FROM ruststream_messages WHERE state = 0 AND queue = ?";

@@ -1,0 +1,704 @@
+//! The one writer of a connection: it takes all that waits and runs it as one transaction.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use ruststream::transport::{DeadLetter, DeadReason, ErrorKind, TransportError};
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::{Connection, Executor, Row};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::plan::{Answer, Plan, busy_pause, pairs};
+use super::wake::Waiting;
+use super::writer_handle::Counters;
+use super::{schema, statements};
+use crate::broker::Settings;
+use crate::clock::from_millis;
+use crate::error::{Failure, is_busy};
+use crate::operation::{
+    Administration, Claim, Claimed, Insert, LostRow, NewRow, Operation, Part, Renewal, Reply, SettleAnswer, Settlement,
+};
+
+/// The most operations in one transaction.
+const GROUP: usize = 256;
+
+/// The most payload bytes that one transaction inserts, beyond its first operation.
+const GROUP_BYTES: usize = 32 * 1024 * 1024;
+
+/// How long the file may take over one transaction, before its connection is given up.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+pub(super) struct Writer {
+    settings: Arc<Settings>,
+    counters: Arc<Counters>,
+    receiver: mpsc::Receiver<Operation>,
+    open: Option<Open>,
+    waiting: Waiting,
+    /// For the next turn: what was left for later, and the writer's own.
+    backlog: Vec<Operation>,
+}
+
+struct Open {
+    connection: SqliteConnection,
+    identity: Option<Identity>,
+    data_version: i64,
+}
+
+/// Why a transaction did not come through.
+enum Trouble {
+    /// Another writer held the file all the time.
+    Contended(Failure),
+    /// Something in it was refused: without that, the rest may come through.
+    Refused(Failure),
+    /// The connection is gone.
+    Lost(Failure),
+}
+
+impl Trouble {
+    fn into_failure(self) -> Failure {
+        match self {
+            Self::Contended(failure) | Self::Refused(failure) | Self::Lost(failure) => failure,
+        }
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        if failure.lost {
+            Self::Lost(failure)
+        } else {
+            Self::Refused(failure)
+        }
+    }
+}
+
+impl Writer {
+    pub(super) fn new(settings: Arc<Settings>, counters: Arc<Counters>, receiver: mpsc::Receiver<Operation>) -> Self {
+        Self {
+            waiting: Waiting::new(settings.poll_interval),
+            settings,
+            counters,
+            receiver,
+            open: None,
+            backlog: Vec::new(),
+        }
+    }
+
+    /// Takes a connection that was just opened.
+    pub(super) async fn adopt(&mut self, connection: SqliteConnection) -> Result<(), TransportError> {
+        self.install(connection).await.map_err(TransportError::from)
+    }
+
+    async fn install(&mut self, connection: SqliteConnection) -> Result<(), Failure> {
+        Counters::count(&self.counters.opened);
+        self.open = Some(Open {
+            connection,
+            identity: Identity::of(&self.settings.path),
+            data_version: 0,
+        });
+        let version = self.data_version().await?;
+        if let Some(open) = &mut self.open {
+            open.data_version = version;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn run(mut self) {
+        let mut arrived = Vec::new();
+        let closing = loop {
+            if self.backlog.is_empty() {
+                let pause = self.waiting.pause(self.settings.clock.now());
+                tokio::select! {
+                    biased;
+                    count = self.receiver.recv_many(&mut arrived, GROUP) => if count == 0 { break None },
+                    () = sleep_until(pause.unwrap_or_else(Instant::now)), if pause.is_some() => {}
+                }
+            } else {
+                arrived.append(&mut self.backlog);
+                while arrived.len() < GROUP
+                    && let Ok(operation) = self.receiver.try_recv()
+                {
+                    arrived.push(operation);
+                }
+            }
+            if let Some(reply) = self.round(&mut arrived).await {
+                break Some(reply);
+            }
+        };
+        while !self.backlog.is_empty() {
+            arrived.append(&mut self.backlog);
+            let _ = self.round(&mut arrived).await;
+        }
+        if let Some(open) = self.open.take() {
+            let _ = timeout(DEADLINE, open.connection.close()).await;
+        }
+        if let Some(reply) = closing {
+            let _ = reply.send(Ok(()));
+        }
+    }
+
+    /// Runs what arrived, and the waiting claims that may find something now. Answers the reply of a close.
+    async fn round(&mut self, arrived: &mut Vec<Operation>) -> Option<Reply<()>> {
+        let mut group = Vec::with_capacity(arrived.len());
+        let mut cancelled = Vec::new();
+        let mut pings = Vec::new();
+        let mut closing = None;
+        let mut bytes = 0;
+        let mut operations = arrived.drain(..);
+        for operation in operations.by_ref() {
+            match operation {
+                Operation::Cancel { subscription, reply } => {
+                    self.waiting.cancel(subscription);
+                    group.retain(
+                        |known| !matches!(known, Operation::Claim(claim) if claim.subscription == subscription),
+                    );
+                    cancelled.push(reply);
+                }
+                Operation::Ping { reply } => pings.push(reply),
+                Operation::Close { reply } => {
+                    closing = Some(reply);
+                    break;
+                }
+                Operation::Insert(insert) => {
+                    bytes += insert.rows.iter().map(|row| row.payload.len()).sum::<usize>();
+                    group.push(Operation::Insert(insert));
+                    if bytes > GROUP_BYTES {
+                        break;
+                    }
+                }
+                #[cfg(test)]
+                Operation::Panic => panic!("a test asked for it"),
+                operation => group.push(operation),
+            }
+        }
+        if closing.is_none() {
+            self.backlog.extend(operations);
+        } else {
+            drop(operations);
+        }
+        let mut claims = Vec::new();
+        if let Err(failure) = self.look_around(&mut claims).await {
+            self.lose(&failure);
+        }
+        self.wake_for(&group, &mut claims);
+        group.extend(claims.into_iter().map(Operation::Claim));
+        if !group.is_empty() {
+            self.turn(group).await;
+        }
+        for reply in cancelled {
+            let _ = reply.send(Ok(()));
+        }
+        if !pings.is_empty() {
+            self.ping(pings).await;
+        }
+        closing
+    }
+
+    /// Takes the waiting claims for which a row is due, or all of them where another process wrote.
+    async fn look_around(&mut self, claims: &mut Vec<Claim>) -> Result<(), Failure> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        self.waiting.take_due(self.settings.clock.now(), claims);
+        if self.waiting.poll_is_due() {
+            Counters::count(&self.counters.polls);
+            self.open().await?;
+            let version = self.data_version().await?;
+            if let Some(open) = &mut self.open
+                && open.data_version != version
+            {
+                open.data_version = version;
+                self.waiting.take_all(claims);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the waiting claims for which this group makes rows ready: they run in its transaction.
+    fn wake_for(&mut self, group: &[Operation], claims: &mut Vec<Claim>) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let now = self.settings.clock.now();
+        for operation in group {
+            match operation {
+                Operation::Insert(insert) => {
+                    for row in &insert.rows {
+                        if row.delay == 0 {
+                            self.waiting.take_for(&row.queue, 1, claims);
+                        } else {
+                            self.waiting.note(&row.queue, now + row.delay);
+                        }
+                    }
+                }
+                Operation::Settle(settlement) => {
+                    for part in &settlement.parts {
+                        match part.due_after() {
+                            Some(0) => self.waiting.take_for(&settlement.queue, part.len(), claims),
+                            Some(after) => self.waiting.note(&settlement.queue, now + after),
+                            None => {}
+                        }
+                    }
+                }
+                Operation::Administer(_) => self.waiting.take_all(claims),
+                _ => {}
+            }
+        }
+    }
+
+    async fn turn(&mut self, group: Vec<Operation>) {
+        if let Err(failure) = self.open().await {
+            return self.fail(group, &failure);
+        }
+        let mut answers = Vec::new();
+        let done = self
+            .transact(group.len(), &mut answers, |now| plan_of(&group, now))
+            .await;
+        match done {
+            Ok(()) => {
+                let mut hungry = Vec::new();
+                for (operation, answer) in group.into_iter().zip(answers) {
+                    self.answer(operation, answer, &mut hungry).await;
+                }
+                self.let_wait(hungry).await;
+            }
+            Err(Trouble::Refused(failure)) => self.singly(group, failure).await,
+            Err(Trouble::Contended(failure) | Trouble::Lost(failure)) => self.fail(group, &failure),
+        }
+    }
+
+    /// One of a group was refused: each is tried by itself.
+    async fn singly(&mut self, group: Vec<Operation>, failure: Failure) {
+        if let [_] = &group[..] {
+            for operation in group {
+                self.in_pieces(operation, failure.clone()).await;
+            }
+            return;
+        }
+        let mut hungry = Vec::new();
+        let mut rest = group.into_iter();
+        while let Some(operation) = rest.next() {
+            let mut answers = Vec::new();
+            let done = self
+                .transact(1, &mut answers, |now| plan_of(std::slice::from_ref(&operation), now))
+                .await;
+            match done {
+                Ok(()) => {
+                    let answer = answers.pop().unwrap_or_default();
+                    self.answer(operation, answer, &mut hungry).await;
+                }
+                Err(Trouble::Refused(failure)) => self.in_pieces(operation, failure).await,
+                Err(Trouble::Contended(failure) | Trouble::Lost(failure)) => {
+                    let mut left = vec![operation];
+                    left.extend(rest);
+                    left.extend(hungry.into_iter().map(Operation::Claim));
+                    return self.fail(left, &failure);
+                }
+            }
+        }
+        self.let_wait(hungry).await;
+    }
+
+    /// An operation was refused: where it has several pieces, each is tried by itself.
+    async fn in_pieces(&mut self, operation: Operation, failure: Failure) {
+        match operation {
+            Operation::Settle(settlement) => {
+                let mut answer = SettleAnswer::default();
+                let single = settlement.parts.len() == 1;
+                for (index, part) in settlement.parts.iter().enumerate() {
+                    let mut answers = Vec::new();
+                    let done = if single {
+                        Err(failure.clone())
+                    } else {
+                        self.transact(1, &mut answers, |now| {
+                            let mut plan = Plan::new(now);
+                            plan.part(0, part);
+                            plan
+                        })
+                        .await
+                        .map_err(Trouble::into_failure)
+                    };
+                    match done {
+                        Ok(()) => answer.stale += stale(std::slice::from_ref(part), &answers),
+                        Err(failure) => {
+                            answer.failed.push(index);
+                            answer.failure.get_or_insert(failure);
+                        }
+                    }
+                }
+                match settlement.reply {
+                    Some(reply) => drop(reply.send(Ok(answer))),
+                    None => report_lost_settlement(&settlement.queue, answer.failure.as_ref()),
+                }
+            }
+            Operation::Insert(Insert { rows, reply }) => {
+                let mut failed = Vec::new();
+                let single = rows.len() == 1;
+                for (index, row) in rows.iter().enumerate() {
+                    let done = if single {
+                        Err(failure.clone())
+                    } else {
+                        self.transact(0, &mut Vec::new(), |now| {
+                            let mut plan = Plan::new(now);
+                            plan.insert(&[row]);
+                            plan
+                        })
+                        .await
+                        .map_err(Trouble::into_failure)
+                    };
+                    if let Err(failure) = done {
+                        failed.push((index, failure));
+                    }
+                }
+                let _ = reply.send(Ok(failed));
+            }
+            operation => refuse(operation, failure),
+        }
+    }
+
+    /// Runs a transaction, waiting for other writers as long as the settings say.
+    async fn transact(
+        &mut self,
+        operations: usize,
+        answers: &mut Vec<Answer>,
+        plan: impl Fn(i64) -> Plan,
+    ) -> Result<(), Trouble> {
+        let deadline = Instant::now() + self.settings.busy_timeout;
+        let mut attempt = 0;
+        loop {
+            self.open().await?;
+            let Some(open) = &mut self.open else {
+                return Err(Failure::closed(&self.settings.path).into());
+            };
+            answers.clear();
+            answers.resize_with(operations, Answer::default);
+            // Planned anew for each attempt: the wait is no part of a lease.
+            let mut plan = plan(self.settings.clock.now());
+            plan.finish();
+            Counters::count(&self.counters.transactions);
+            let error = match timeout(DEADLINE, plan.run(&mut open.connection, answers)).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) => error,
+                Err(_) => {
+                    // Its thread may be stuck in the middle: it is left behind.
+                    self.open = None;
+                    let text = format!(
+                        "{} did not take a transaction within {DEADLINE:?}",
+                        self.settings.path.display()
+                    );
+                    return Err(Trouble::Lost(Failure::lost(ErrorKind::Timeout, text)));
+                }
+            };
+            // Fails where no transaction was begun, or where SQLite has ended it by itself.
+            let _ = timeout(DEADLINE, open.connection.execute(statements::ROLLBACK)).await;
+            let busy = is_busy(&error);
+            if busy && Instant::now() < deadline {
+                Counters::count(&self.counters.busy_retries);
+                sleep(busy_pause(attempt)).await;
+                attempt += 1;
+                continue;
+            }
+            let failure = Failure::from_sqlx(error, &self.settings.path);
+            if failure.lost {
+                self.open = None;
+            }
+            return Err(if busy {
+                Trouble::Contended(failure)
+            } else {
+                failure.into()
+            });
+        }
+    }
+
+    async fn answer(&mut self, operation: Operation, answer: Answer, hungry: &mut Vec<Claim>) {
+        match operation {
+            Operation::Claim(claim) => self.hand_over(claim, answer, hungry),
+            Operation::Settle(settlement) => {
+                let stale = stale(&settlement.parts, std::slice::from_ref(&answer));
+                if let Some(reply) = settlement.reply {
+                    let _ = reply.send(Ok(SettleAnswer {
+                        stale,
+                        ..SettleAnswer::default()
+                    }));
+                }
+            }
+            Operation::Insert(insert) => drop(insert.reply.send(Ok(Vec::new()))),
+            Operation::Renew(renewal) => {
+                let renewed = answer.affected.first().copied().unwrap_or(0);
+                let lost = if renewed as usize >= renewal.rows.len() {
+                    Ok(Vec::new())
+                } else {
+                    self.lost_rows(&renewal.rows).await
+                };
+                let _ = renewal.reply.send(lost);
+            }
+            Operation::Administer(Administration { reply, .. }) => drop(reply.send(Ok(answer.ids))),
+            Operation::Cancel { reply, .. } | Operation::Ping { reply } | Operation::Close { reply } => {
+                let _ = reply.send(Ok(()));
+            }
+            #[cfg(test)]
+            Operation::Panic => {}
+        }
+    }
+
+    fn hand_over(&mut self, claim: Claim, answer: Answer, hungry: &mut Vec<Claim>) {
+        Counters::count(&self.counters.claims);
+        let token = claim.token;
+        if !answer.undecodable.is_empty() {
+            let at = from_millis(self.settings.clock.now());
+            let dead = |(row, error): (crate::operation::ClaimedRow, String)| {
+                tracing::warn!(queue = %claim.queue, id = row.id, error, "a message became a dead letter");
+                Part::Dead {
+                    id: row.id,
+                    token,
+                    letter: Box::new(DeadLetter {
+                        reason: DeadReason::Undecodable,
+                        error,
+                        attempts: row.attempt,
+                        source: claim.queue.to_string(),
+                        at,
+                    }),
+                }
+            };
+            let parts = answer.undecodable.into_iter().map(dead).collect();
+            self.settle_later(&claim.queue, parts);
+        }
+        if answer.rows.is_empty() {
+            Counters::count(&self.counters.empty_claims);
+            hungry.push(claim);
+            return;
+        }
+        let claimed = Claimed {
+            token,
+            rows: answer.rows,
+        };
+        // No one takes it any more: the rows go back at once.
+        if let Err(Ok(claimed)) = claim.reply.send(Ok(claimed)) {
+            let ids = claimed.rows.iter().map(|row| row.id).collect();
+            self.settle_later(&claim.queue, vec![Part::Release { token, ids }]);
+        }
+    }
+
+    fn settle_later(&mut self, queue: &Arc<str>, parts: Vec<Part>) {
+        self.backlog.push(Operation::Settle(Settlement {
+            queue: Arc::clone(queue),
+            parts,
+            reply: None,
+        }));
+    }
+
+    /// Lets claims wait that found nothing, each until the first row of its queue is due.
+    async fn let_wait(&mut self, hungry: Vec<Claim>) {
+        let mut hungry = hungry.into_iter();
+        while let Some(claim) = hungry.next() {
+            match self.next_due(&claim.queue).await {
+                Ok(next_due) => self.waiting.add(claim, next_due),
+                Err(failure) => {
+                    let mut left = vec![Operation::Claim(claim)];
+                    left.extend(hungry.map(Operation::Claim));
+                    self.lose(&failure);
+                    return self.fail(left, &failure);
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, group: Vec<Operation>, failure: &Failure) {
+        for operation in group {
+            refuse(operation, failure.clone());
+        }
+        if failure.lost {
+            self.lose(failure);
+        }
+    }
+
+    /// The connection is gone: whoever waits on it is told, and the next operation opens a new one.
+    fn lose(&mut self, failure: &Failure) {
+        self.open = None;
+        let mut claims = Vec::new();
+        self.waiting.take_all(&mut claims);
+        for claim in claims {
+            let _ = claim.reply.send(Err(failure.clone()));
+        }
+    }
+
+    /// Opens the file unless it is open. A file that was replaced is an error once, and opened by the next call.
+    async fn open(&mut self) -> Result<(), Failure> {
+        if let Some(open) = &self.open {
+            if open.identity.is_none() || Identity::of(&self.settings.path) == open.identity {
+                return Ok(());
+            }
+            self.open = None;
+            let path = self.settings.path.display();
+            tracing::error!(%path, "the file was moved, deleted or replaced under its connection");
+            return Err(Failure::lost(
+                ErrorKind::Unavailable,
+                format!("{path} was moved, deleted or replaced; it is opened again on the next call"),
+            ));
+        }
+        let connection = schema::open_writer(&self.settings).await?;
+        let installed = self.install(connection).await;
+        if installed.is_err() {
+            self.open = None;
+        }
+        installed
+    }
+
+    async fn ping(&mut self, pings: Vec<Reply<()>>) {
+        let answered = match self.open().await {
+            Ok(()) => self.row(statements::PING, None).await.map(|_| ()),
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = &answered
+            && failure.lost
+        {
+            self.lose(failure);
+        }
+        for reply in pings {
+            let _ = reply.send(answered.clone());
+        }
+    }
+
+    async fn data_version(&mut self) -> Result<i64, Failure> {
+        let row = self.row(statements::DATA_VERSION, None).await?;
+        Ok(row.and_then(|row| row.try_get(0).ok()).unwrap_or(0))
+    }
+
+    async fn next_due(&mut self, queue: &str) -> Result<Option<i64>, Failure> {
+        let row = self.row(statements::NEXT_DUE, Some(queue)).await?;
+        Ok(row.and_then(|row| row.try_get(0).ok()))
+    }
+
+    async fn lost_rows(&mut self, rows: &[(i64, i64)]) -> Result<Vec<LostRow>, Failure> {
+        let list = pairs(rows);
+        let rows = self.rows(statements::LOST, Some(&list)).await?;
+        let decode = |row: &SqliteRow| -> Result<LostRow, sqlx::Error> {
+            Ok(LostRow {
+                id: row.try_get_unchecked(0)?,
+                token: row.try_get_unchecked(1)?,
+                gone: row.try_get_unchecked(2)?,
+            })
+        };
+        rows.iter()
+            .map(|row| decode(row).map_err(|error| Failure::from_sqlx(error, &self.settings.path)))
+            .collect()
+    }
+
+    async fn row(&mut self, sql: &'static str, text: Option<&str>) -> Result<Option<SqliteRow>, Failure> {
+        Ok(self.rows(sql, text).await?.into_iter().next())
+    }
+
+    /// A small read on the writer's connection, under the writer's deadlines.
+    async fn rows(&mut self, sql: &'static str, text: Option<&str>) -> Result<Vec<SqliteRow>, Failure> {
+        let deadline = Instant::now() + self.settings.busy_timeout;
+        let mut attempt = 0;
+        loop {
+            let Some(open) = &mut self.open else {
+                return Err(Failure::closed(&self.settings.path));
+            };
+            let query = match text {
+                Some(text) => sqlx::query(sql).bind(text),
+                None => sqlx::query(sql),
+            };
+            let read = timeout(DEADLINE, open.connection.fetch(query).try_collect()).await;
+            match read {
+                Ok(Ok(rows)) => return Ok(rows),
+                Ok(Err(error)) if is_busy(&error) && Instant::now() < deadline => {
+                    Counters::count(&self.counters.busy_retries);
+                    sleep(busy_pause(attempt)).await;
+                    attempt += 1;
+                }
+                Ok(Err(error)) => return Err(Failure::from_sqlx(error, &self.settings.path)),
+                Err(_) => {
+                    self.open = None;
+                    let text = format!("{} was not read within {DEADLINE:?}", self.settings.path.display());
+                    return Err(Failure::lost(ErrorKind::Timeout, text));
+                }
+            }
+        }
+    }
+}
+
+/// Settles first, so that rows which become ready can be claimed; inserts next; claims last.
+fn plan_of(group: &[Operation], now: i64) -> Plan {
+    let mut plan = Plan::new(now);
+    let mut rows: Vec<&NewRow> = Vec::new();
+    for (index, operation) in group.iter().enumerate() {
+        match operation {
+            Operation::Settle(Settlement { parts, .. }) => parts.iter().for_each(|part| plan.part(index, part)),
+            Operation::Renew(Renewal { rows, lease, .. }) => plan.renew(index, rows, *lease),
+            Operation::Administer(Administration { what, .. }) => plan.administer(index, what),
+            Operation::Insert(insert) => rows.extend(&insert.rows),
+            _ => {}
+        }
+    }
+    plan.insert(&rows);
+    for (index, operation) in group.iter().enumerate() {
+        if let Operation::Claim(claim) = operation {
+            plan.claim(index, claim);
+        }
+    }
+    plan
+}
+
+/// How many rows of these parts belonged to someone else.
+fn stale(parts: &[Part], answers: &[Answer]) -> usize {
+    let affected = answers.iter().flat_map(|answer| &answer.affected);
+    parts
+        .iter()
+        .zip(affected)
+        .map(|(part, affected)| part.len().saturating_sub(*affected as usize))
+        .sum()
+}
+
+fn refuse(operation: Operation, failure: Failure) {
+    match operation {
+        Operation::Claim(claim) => drop(claim.reply.send(Err(failure))),
+        Operation::Settle(Settlement { reply: Some(reply), .. }) => drop(reply.send(Err(failure))),
+        Operation::Settle(Settlement { queue, .. }) => report_lost_settlement(&queue, Some(&failure)),
+        Operation::Insert(insert) => drop(insert.reply.send(Err(failure))),
+        Operation::Renew(renewal) => drop(renewal.reply.send(Err(failure))),
+        Operation::Administer(administration) => drop(administration.reply.send(Err(failure))),
+        Operation::Cancel { reply, .. } | Operation::Ping { reply } | Operation::Close { reply } => {
+            let _ = reply.send(Err(failure));
+        }
+        #[cfg(test)]
+        Operation::Panic => {}
+    }
+}
+
+/// What the writer wanted to give back by itself comes back when its lease ends.
+fn report_lost_settlement(queue: &str, failure: Option<&Failure>) {
+    if let Some(failure) = failure {
+        let error = TransportError::from(failure.clone());
+        tracing::warn!(queue, %error, "messages were not given back: they are delivered again when their lease ends");
+    }
+}
+
+/// Which file stands under a path: another one has another identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    #[cfg(unix)]
+    fn of(path: &Path) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = std::fs::metadata(path).ok()?;
+        Some(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        })
+    }
+
+    /// Elsewhere an open file cannot be replaced.
+    #[cfg(not(unix))]
+    fn of(_path: &Path) -> Option<Self> {
+        None
+    }
+}
