@@ -1,6 +1,6 @@
 //! What a batch handler is given, and what it says of it.
 
-use super::{Call, Failure, FailureKind, HandlerOutcome, IntoFailure, IntoOutcome, Message, Outcome};
+use super::{Call, Failure, FailureKind, HandlerOutcome, IntoFailure, IntoOutcome, Outcome};
 
 /// What a batch handler said: one outcome for all of its messages, or one for each.
 #[derive(Debug)]
@@ -63,21 +63,22 @@ pub struct Batch<T> {
 }
 
 impl<T> Batch<T> {
-    /// Decodes the messages of a batch.
+    /// Reads the messages of a batch: by [`Message::read`](super::Message::read), or by a function that takes something else
+    /// of each call.
     ///
     /// # Errors
     ///
-    /// The outcome of the whole batch, where none of its messages can be decoded.
-    pub fn decode<'a, S>(calls: &[Call<'a, S>]) -> Result<Self, BatchOutcome>
-    where
-        T: Message<'a>,
-    {
+    /// The outcome of the whole batch, where none of its messages can be read.
+    pub fn read<'a, S>(
+        calls: &[Call<'a, S>],
+        read: impl Fn(&Call<'a, S>) -> Result<T, Outcome>,
+    ) -> Result<Self, BatchOutcome> {
         let mut batch = Self {
             messages: Vec::with_capacity(calls.len()),
             undecodable: Vec::new(),
         };
         for (place, call) in calls.iter().enumerate() {
-            match T::read(call) {
+            match read(call) {
                 Ok(message) => batch.messages.push(message),
                 Err(outcome) => batch.undecodable.push((place, outcome)),
             }
@@ -127,16 +128,6 @@ impl<T> Batch<T> {
             })
             .collect();
         BatchOutcome::Each(merged)
-    }
-}
-
-impl<'a> Batch<&'a [u8]> {
-    /// Takes the payloads of a batch as they came. All of them are among the messages.
-    pub fn payloads<S>(calls: &[Call<'a, S>]) -> Self {
-        Self {
-            messages: calls.iter().map(|call| call.incoming().payload()).collect(),
-            undecodable: Vec::new(),
-        }
     }
 }
 

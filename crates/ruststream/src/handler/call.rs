@@ -13,7 +13,7 @@ use crate::publish::{Prepared, Publisher};
 
 /// One call of a handler: its message and all that extractors draw from. `S` is the state of the app.
 pub struct Call<'a, S = ()> {
-    pub(crate) in_hand: InHand<'a>,
+    pub(crate) in_hand: &'a InHand<'a>,
     pub(crate) scope: &'a Scope<S>,
 }
 

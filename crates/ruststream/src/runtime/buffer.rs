@@ -24,6 +24,8 @@ pub(super) struct Buffer<D: Delivery> {
     taken: AtomicUsize,
     /// Messages fetched and not settled.
     unsettled: AtomicUsize,
+    /// As `Queue::closed`, to be read without the lock.
+    closed: AtomicBool,
     /// The fetcher waits until there is room.
     starved: AtomicBool,
     slots: Box<[Slot]>,
@@ -133,6 +135,7 @@ impl<D: Delivery> Buffer<D> {
             }),
             taken: AtomicUsize::new(0),
             unsettled: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
             starved: AtomicBool::new(false),
             slots,
         }
@@ -144,6 +147,10 @@ impl<D: Delivery> Buffer<D> {
 
     fn finished(&self) -> MutexGuard<'_, Finished<D>> {
         self.finished.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
     }
 
     pub(super) fn slot(&self, worker: usize) -> &Slot {
@@ -387,6 +394,7 @@ impl<D: Delivery> Buffer<D> {
     pub(super) fn close(&self) {
         let mut queue = self.queue();
         queue.closed = true;
+        self.closed.store(true, Ordering::Relaxed);
         let ready = std::mem::take(&mut queue.ready);
         let lanes = std::mem::take(&mut queue.lanes);
         let kept = std::mem::take(&mut queue.kept);

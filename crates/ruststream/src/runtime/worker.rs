@@ -88,7 +88,7 @@ impl<D: Delivery> WorkerHand<D> {
 impl<D: Delivery> Hand for WorkerHand<D> {
     fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         if let Some(entry) = self.rest.untouched.pop_front() {
-            if self.rest.shared().signals.stop.is_cancelled() {
+            if self.rest.buffer.is_closed() {
                 self.rest.untouched.push_front(entry);
                 self.rest.give_back();
             } else {
@@ -151,11 +151,14 @@ impl<D: Delivery> Hand for WorkerHand<D> {
         (all, &mut self.rest)
     }
 
-    fn finish(&mut self, ended: Ended<Outcome>) {
-        let Some(entry) = self.current.pop() else { return };
-        if matches!(ended, Ended::Said(Outcome::Said(HandlerOutcome::Ack))) {
+    fn ack(&mut self) {
+        if let Some(entry) = self.current.pop() {
             self.rest.ack(entry);
-        } else {
+        }
+    }
+
+    fn finish(&mut self, ended: Ended<Outcome>) {
+        if let Some(entry) = self.current.pop() {
             let decision = judge(self.rest.shared(), &entry.incoming(), ended);
             self.rest.carry_out(entry, decision);
         }
