@@ -10,3 +10,4 @@ pub use crate::handler::{Context, HandlerOutcome, State};
 pub use crate::memory::MemoryBroker;
 pub use crate::policy::{OrderBy, Retry};
 pub use crate::publish::Out;
+pub use crate::subscriber;
