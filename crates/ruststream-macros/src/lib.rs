@@ -96,8 +96,8 @@ use proc_macro::TokenStream;
 /// # The other parameters
 ///
 /// Extractors, in any order: `State<T>`, `Out<T>`, `Context<'_>`, `CancellationToken`, or a type of yours that implements
-/// `ruststream::handler::Extract`. Their rejection ends the call before the function runs. A batch draws them once, from its
-/// first message.
+/// `ruststream::handler::Extract`. They are drawn in their order, before the message is decoded; a rejection ends the call. A
+/// batch draws them once, from its first message.
 ///
 /// # What it returns
 ///

@@ -44,16 +44,12 @@ impl ToTokens for Subscriber<'_> {
         } else {
             (quote!(Single), quote!(single), self.single())
         };
-        // What an app lacks for a handler is reported with these spans.
-        let span = name.span();
-        let subscriber = quote_spanned! { span => ::ruststream::handler::Subscriber<__State> };
-        let kind = quote_spanned! { span => ::ruststream::handler::#kind<__State> };
-        tokens.extend(quote! {
-            #item
-
+        tokens.extend(item);
+        // What an app lacks for the handler is reported at the implementation: it has the place of the handler's name.
+        tokens.extend(quote_spanned! { name.span() =>
             #(#everywhere)*
             #[automatically_derived]
-            impl<__State> #subscriber for #name
+            impl<__State> ::ruststream::handler::Subscriber<__State> for #name
             where
                 #bounds
             {
@@ -68,7 +64,7 @@ impl ToTokens for Subscriber<'_> {
 
             #(#everywhere)*
             #[automatically_derived]
-            impl<__State> #kind for #name
+            impl<__State> ::ruststream::handler::#kind<__State> for #name
             where
                 #bounds
             {
@@ -136,7 +132,8 @@ impl Subscriber<'_> {
         definition
     }
 
-    /// `Single::call`.
+    /// `Single::call`. The message is read last: kept over the awaits of the extractors, it would be stored twice in the future,
+    /// once here and once in that of the function.
     fn single(&self) -> TokenStream {
         let lifetime = lifetime();
         let decode = |ty: &Type| {
@@ -164,19 +161,11 @@ impl Subscriber<'_> {
         let extract = self.extract(|failure| failure);
         let called = self.called(&message);
         let outcome = outcome(self.signature.output, self.settings.reply.as_ref(), &called);
-        let (future, future_of) = self.future(&lifetime, &quote!(::ruststream::handler::Outcome));
-        quote! {
-            fn call<#lifetime>(
-                &#lifetime self,
-                __call: ::ruststream::handler::Call<#lifetime, __State>,
-            ) -> #future {
-                #future_of {
-                    #read
-                    #extract
-                    #outcome
-                }
-            }
-        }
+        self.future(
+            &quote! { __call: ::ruststream::handler::Call<#lifetime, __State> },
+            &quote! { ::ruststream::handler::Outcome },
+            &quote! { #extract #read #outcome },
+        )
     }
 
     /// `Batched::call`.
@@ -184,49 +173,42 @@ impl Subscriber<'_> {
         let lifetime = lifetime();
         let read = if let Message::Batch(ty) = &self.signature.message {
             let ty = with_lifetime(ty, &lifetime);
-            let decoded = quote_spanned! { ty.span() => ::ruststream::handler::Batch::<#ty>::decode(&__calls) };
-            quote! {
-                let __batch = match #decoded {
+            quote_spanned! { ty.span() => |__call| <#ty as ::ruststream::handler::Message<#lifetime>>::read(__call) }
+        } else {
+            quote! { |__call| ::core::result::Result::Ok(__call.incoming().payload()) }
+        };
+        let first = (!self.signature.extractors.is_empty()).then(|| quote! { let __call = __calls[0]; });
+        let extract = self.extract(|failure| {
+            quote! { ::ruststream::handler::BatchOutcome::All(#failure) }
+        });
+        let called = self.called(&quote!(__batch.messages()));
+        let outcome = batch_outcome(self.signature.output, &called);
+        self.future(
+            &quote! { __calls: ::std::vec::Vec<::ruststream::handler::Call<#lifetime, __State>> },
+            &quote! { ::ruststream::handler::BatchOutcome },
+            &quote! {
+                #first
+                #extract
+                let __batch = match ::ruststream::handler::Batch::read(&__calls, #read) {
                     ::core::result::Result::Ok(__batch) => __batch,
                     ::core::result::Result::Err(__outcome) => return __outcome,
                 };
-            }
-        } else {
-            quote! { let __batch = ::ruststream::handler::Batch::payloads(&__calls); }
-        };
-        let extract = self.extract(|failure| {
-            quote! { __batch.outcome(::ruststream::handler::BatchOutcome::All(#failure)) }
-        });
-        let first = (!self.signature.extractors.is_empty()).then(|| quote! { let __call = __calls[0]; });
-        let called = self.called(&quote!(__batch.messages()));
-        let outcome = batch_outcome(self.signature.output, &called);
-        let (future, future_of) = self.future(&lifetime, &quote!(::ruststream::handler::BatchOutcome));
-        quote! {
-            fn call<#lifetime>(
-                &#lifetime self,
-                __calls: ::std::vec::Vec<::ruststream::handler::Call<#lifetime, __State>>,
-            ) -> #future {
-                #future_of {
-                    #read
-                    #first
-                    #extract
-                    let __outcome = #outcome;
-                    __batch.outcome(__outcome)
-                }
-            }
-        }
+                let __outcome = #outcome;
+                __batch.outcome(__outcome)
+            },
+        )
     }
 
-    /// The type of the future of a call and what makes it of a block, with the span of the handler's name: a future that is
-    /// not `Send` is reported there.
-    fn future(&self, lifetime: &Lifetime, output: &TokenStream) -> (TokenStream, TokenStream) {
-        let span = self.function.sig.ident.span();
-        (
-            quote_spanned! { span =>
-                impl ::core::future::Future<Output = #output> + ::core::marker::Send + #lifetime
-            },
-            quote_spanned! { span => async move },
-        )
+    /// The method that makes the future of a call. A future that is not `Send` is reported at the handler's name.
+    fn future(&self, calls: &TokenStream, output: &TokenStream, body: &TokenStream) -> TokenStream {
+        quote_spanned! { self.function.sig.ident.span() =>
+            fn call<'call>(
+                &'call self,
+                #calls,
+            ) -> impl ::core::future::Future<Output = #output> + ::core::marker::Send + 'call {
+                async move { #body }
+            }
+        }
     }
 
     /// Draws the parameters after the message from `__call`; a failure ends the call as `refused` says.
