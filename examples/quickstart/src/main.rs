@@ -80,9 +80,10 @@ fn app() -> Result<RustStream, Box<dyn std::error::Error>> {
         .with_broker(database, |broker| {
             broker
                 .include(confirm)
+                .source(orders)
                 .workers(8)
                 .retry(Retry::exponential(Duration::from_millis(400)).attempts(4));
-            broker.include(mail);
+            broker.include(mail).source(receipts);
         })
         .after_startup(|app| report::begin(app, watched.0, watched.1))
         .shutdown_grace(Duration::from_secs(5));
