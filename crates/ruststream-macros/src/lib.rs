@@ -63,8 +63,8 @@ use proc_macro::TokenStream;
 /// parameters ask for. The function itself is its associated function `call`. Other attributes (`#[tracing::instrument]`,
 /// `#[expect(..)]`) stay with the function; `#[cfg]` and `#[allow(..)]` hold for both.
 ///
-/// As with every unit struct, no `let` and no parameter in its scope can take its name: a handler `receive_order` has room
-/// for an `order` beside it.
+/// Within the function, its name is free for parameters and variables. Elsewhere in the module, as with every unit struct, no
+/// `let` and no parameter can take it.
 ///
 /// # Settings
 ///

@@ -93,11 +93,18 @@ impl Subscriber<'_> {
             #visibility struct #name;
 
             #(#everywhere)*
-            impl #name {
-                /// The handler itself: call it in a unit test, without an app.
-                #(#attributes)*
-                #visibility async fn call(#inputs) #output #body
-            }
+            const _: () = {
+                // No binding can take the name of a unit struct, but any can that of a function: it hides the struct here, so
+                // that a handler `order` can have a parameter `order`.
+                #[allow(dead_code, non_snake_case)]
+                fn #name() {}
+
+                impl #name {
+                    /// The handler itself: call it in a unit test, without an app.
+                    #(#attributes)*
+                    #visibility async fn call(#inputs) #output #body
+                }
+            };
         }
     }
 
@@ -202,6 +209,7 @@ impl Subscriber<'_> {
     /// The method that makes the future of a call. A future that is not `Send` is reported at the handler's name.
     fn future(&self, calls: &TokenStream, output: &TokenStream, body: &TokenStream) -> TokenStream {
         quote_spanned! { self.function.sig.ident.span() =>
+            #[allow(clippy::manual_async_fn)]
             fn call<'call>(
                 &'call self,
                 #calls,

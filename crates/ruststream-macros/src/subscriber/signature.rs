@@ -1,10 +1,7 @@
 //! The signature of a handler function.
 
-use proc_macro2::Span;
 use quote::ToTokens;
-use syn::ext::IdentExt;
-use syn::visit::{self, Visit};
-use syn::{Error, FnArg, GenericParam, Ident, Pat, PatIdent, ReturnType, Type};
+use syn::{Error, FnArg, GenericParam, ReturnType, Type};
 
 use super::message::Message;
 
@@ -31,10 +28,7 @@ impl<'a> Signature<'a> {
                          `State(shop): State<Shop>`",
                     ));
                 }
-                FnArg::Typed(typed) => {
-                    check_names(&signature.ident, &typed.pat)?;
-                    parameters.push(&*typed.ty);
-                }
+                FnArg::Typed(typed) => parameters.push(&*typed.ty),
             }
         }
         let mut parameters = parameters.into_iter();
@@ -112,33 +106,4 @@ fn check_extractor(ty: &Type) -> syn::Result<&Type> {
         ));
     }
     Ok(ty)
-}
-
-/// The handler becomes a unit struct, whose name no binding in its scope can take.
-fn check_names(handler: &Ident, pattern: &Pat) -> syn::Result<()> {
-    struct Finder<'a> {
-        handler: &'a Ident,
-        found: Option<Span>,
-    }
-
-    impl<'ast> Visit<'ast> for Finder<'_> {
-        fn visit_pat_ident(&mut self, binding: &'ast PatIdent) {
-            if binding.ident.unraw() == self.handler.unraw() {
-                self.found = Some(binding.ident.span());
-            }
-            visit::visit_pat_ident(self, binding);
-        }
-    }
-
-    let mut finder = Finder { handler, found: None };
-    finder.visit_pat(pattern);
-    match finder.found {
-        None => Ok(()),
-        Some(span) => Err(Error::new(
-            span,
-            format!(
-                "the handler becomes a value named `{handler}`, so a parameter cannot have that name; rename one of them"
-            ),
-        )),
-    }
 }

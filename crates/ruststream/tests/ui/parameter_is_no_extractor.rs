@@ -1,0 +1,12 @@
+use ruststream::prelude::*;
+
+#[subscriber("orders")]
+async fn confirm(order: u64, shop: String) {
+    println!("{shop}: {order}");
+}
+
+fn main() {
+    RustStream::new(AppInfo::new("orders", "1.0.0")).with_broker(MemoryBroker::new(), |broker| {
+        broker.include(confirm);
+    });
+}

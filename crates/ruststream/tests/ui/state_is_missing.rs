@@ -1,0 +1,15 @@
+use ruststream::prelude::*;
+
+#[derive(Clone)]
+struct Shop;
+
+#[subscriber("orders")]
+async fn confirm(order: u64, State(_shop): State<Shop>) {
+    println!("{order}");
+}
+
+fn main() {
+    RustStream::new(AppInfo::new("orders", "1.0.0")).with_broker(MemoryBroker::new(), |broker| {
+        broker.include(confirm);
+    });
+}
