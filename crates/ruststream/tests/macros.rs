@@ -577,7 +577,6 @@ mod batches {
 mod functions {
     use super::*;
 
-    #[allow(clippy::unused_async)]
     #[subscriber("orders", reply = "receipts")]
     #[must_use]
     #[expect(clippy::too_many_arguments, reason = "one for each kind")]

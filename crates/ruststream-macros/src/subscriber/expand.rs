@@ -101,6 +101,7 @@ impl Subscriber<'_> {
 
                 impl #name {
                     /// The handler itself: call it in a unit test, without an app.
+                    #[allow(clippy::unused_async)]
                     #(#attributes)*
                     #visibility async fn call(#inputs) #output #body
                 }

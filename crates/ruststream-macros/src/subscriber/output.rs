@@ -121,7 +121,7 @@ fn told_apart(
 fn converted(ty: Option<&Type>, conversion: &str, method: &str, arguments: &TokenStream) -> TokenStream {
     let conversion = Ident::new(conversion, Span::call_site());
     let method = Ident::new(method, Span::call_site());
-    if let Some(ty) = ty.filter(|ty| !has_impl_trait(ty) && !matches!(ty, Type::Never(_))) {
+    if let Some(ty) = ty.filter(|ty| !has_impl_trait(ty)) {
         quote_spanned! { ty.span() => <#ty as ::ruststream::handler::#conversion>::#method(#arguments) }
     } else {
         quote! { ::ruststream::handler::#conversion::#method(#arguments) }

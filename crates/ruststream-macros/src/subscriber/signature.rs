@@ -46,6 +46,12 @@ impl<'a> Signature<'a> {
             extractors: parameters.map(check_extractor).collect::<syn::Result<_>>()?,
             output: match &signature.output {
                 ReturnType::Default => None,
+                ReturnType::Type(_, ty) if matches!(**ty, Type::Never(_)) => {
+                    return Err(Error::new_spanned(
+                        ty,
+                        "a handler comes to an end, which is what settles its message; return `()`, an outcome or a `Result`",
+                    ));
+                }
                 ReturnType::Type(_, ty) => Some(ty),
             },
         })

@@ -49,6 +49,11 @@ async fn kept(order: &'static u64) {}
 async fn state_first(State(limit): State<u64>, order: u64) {}
 
 #[subscriber("orders")]
+async fn endless(order: u64) -> ! {
+    loop {}
+}
+
+#[subscriber("orders")]
 struct Confirm;
 
 fn main() {
