@@ -128,11 +128,17 @@ impl Cancel {
     }
 
     /// Makes the next message start with a token of its own.
+    #[inline]
     pub(crate) fn renew(&self) {
         if self.used.load(Ordering::Relaxed) {
-            *self.token.lock().unwrap_or_else(PoisonError::into_inner) = CancellationToken::new();
-            self.used.store(false, Ordering::Relaxed);
+            self.replace();
         }
+    }
+
+    #[cold]
+    fn replace(&self) {
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = CancellationToken::new();
+        self.used.store(false, Ordering::Relaxed);
     }
 }
 

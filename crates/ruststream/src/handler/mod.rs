@@ -16,4 +16,4 @@ pub use outcome::{Failure, FailureKind, HandlerOutcome, IntoFailure, IntoOutcome
 pub use subscriber::{Batched, Definition, Handler, IntoReply, Message, Single, Subscriber};
 
 pub(crate) use call::Cancel;
-pub(crate) use pump::{Desk, Ended, Hand, InHand, Interrupt};
+pub(crate) use pump::{Desk, Ended, Hand, InHand, Interrupt, panic_text};

@@ -62,7 +62,6 @@ pub(crate) enum Interrupt {
 /// How a call ended.
 pub(crate) enum Ended<T> {
     Said(T),
-    Panicked(String),
     Interrupted(Interrupt),
 }
 
@@ -94,7 +93,7 @@ impl<H: Single<S>, S: Send + Sync + 'static> Pump for SinglePump<H, S> {
                     in_hand: &in_hand,
                     scope,
                 };
-                match guarded(handler.call(call), desk).await {
+                match watched(handler.call(call), desk).await {
                     Ended::Said(Outcome::Said(HandlerOutcome::Ack)) => hand.ack(),
                     ended => hand.finish(ended),
                 }
@@ -123,40 +122,25 @@ impl<H: Batched<S>, S: Send + Sync + 'static> Pump for BatchPump<H, S> {
             while poll_fn(|cx| hand.poll_take(cx)).await {
                 let (taken, desk) = hand.all();
                 let calls = taken.iter().map(|in_hand| Call { in_hand, scope }).collect();
-                let ended = guarded(handler.call(calls), desk).await;
+                let ended = watched(handler.call(calls), desk).await;
                 hand.finish_batch(ended);
             }
         })
     }
 }
 
-/// Runs a call to its end: a panic anywhere in it, or in the drop of what it holds, is an end like another.
-async fn guarded<T>(call: impl Future<Output = T>, desk: &mut dyn Desk) -> Ended<T> {
-    let mut call = pin!(Some(call));
-    let mut ended = poll_fn(|cx| {
-        let Some(running) = call.as_mut().as_pin_mut() else {
-            return Poll::Ready(Ended::Interrupted(Interrupt::Stopped));
-        };
-        match catch_unwind(AssertUnwindSafe(|| running.poll(cx))) {
-            Ok(Poll::Ready(outcome)) => Poll::Ready(Ended::Said(outcome)),
-            Ok(Poll::Pending) => desk
-                .poll_interrupt(cx)
-                .map_or(Poll::Pending, |interrupt| Poll::Ready(Ended::Interrupted(interrupt))),
-            Err(panic) => Poll::Ready(Ended::Panicked(panic_text(panic))),
-        }
+/// Runs a call to its end, or until the desk interrupts it. A panic anywhere in it, or in the drop of what it holds, ends the
+/// worker's task; the hand then shows what it was about (see `runtime::subscription`). So nothing is paid for it per message.
+async fn watched<T>(call: impl Future<Output = T>, desk: &mut dyn Desk) -> Ended<T> {
+    let mut call = pin!(call);
+    poll_fn(|cx| match call.as_mut().poll(cx) {
+        Poll::Ready(outcome) => Poll::Ready(Ended::Said(outcome)),
+        Poll::Pending => match desk.poll_interrupt(cx) {
+            None => Poll::Pending,
+            Some(interrupt) => Poll::Ready(Ended::Interrupted(interrupt)),
+        },
     })
-    .await;
-    if !matches!(ended, Ended::Said(_))
-        && let Err(panic) = catch_unwind(AssertUnwindSafe(|| call.set(None)))
-        && !matches!(ended, Ended::Panicked(_))
-    {
-        let text = panic_text(panic);
-        tracing::error!(panic = text, "a handler panicked while it was dropped");
-        if !matches!(ended, Ended::Interrupted(Interrupt::Stopped)) {
-            ended = Ended::Panicked(text);
-        }
-    }
-    ended
+    .await
 }
 
 /// What a panic said. The payload itself is leaked where dropping it panics again.

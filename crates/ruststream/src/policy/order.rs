@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
@@ -57,8 +58,8 @@ impl OrderBy {
     }
 
     /// The lane of a message. Two keys may share one, which costs them their independence but no order.
-    pub(crate) fn lane_of(&self, incoming: &Incoming<'_>) -> Option<u64> {
-        (self.lane_of)(incoming)
+    pub(crate) fn lane_of(&self, incoming: &Incoming<'_>) -> Option<NonZeroU64> {
+        (self.lane_of)(incoming).map(|hash| NonZeroU64::MIN | hash)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Where the parts of a subscription meet: what is ready, what waits for its lane or its time, what is finished.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,9 +9,11 @@ use std::task::Waker;
 
 use tokio::time::{Duration, Instant};
 
+use super::judge::{Decision, judge};
+use super::ready::Ready;
 use super::room::{self, InHand};
 use super::shared::{Counts, Shared};
-use crate::handler::Cancel;
+use crate::handler::{Cancel, Ended, Failure, FailureKind, Outcome};
 use crate::message::Incoming;
 use crate::publish::Prepared;
 use crate::transport::{Delivery, Verdict};
@@ -18,6 +21,7 @@ use crate::transport::{Delivery, Verdict};
 /// The meeting place of one subscription's parts.
 pub(super) struct Buffer<D: Delivery> {
     pub(super) shared: Arc<Shared>,
+    began: Instant,
     queue: Mutex<Queue<D>>,
     finished: Mutex<Finished<D>>,
     /// Messages in the hands of workers.
@@ -28,17 +32,18 @@ pub(super) struct Buffer<D: Delivery> {
     closed: AtomicBool,
     /// The fetcher waits until there is room.
     starved: AtomicBool,
-    slots: Box<[Slot]>,
+    slots: Box<[Slot<D>]>,
 }
 
 /// A delivery with what the runtime knows of it.
 pub(super) struct Entry<D> {
     pub(super) delivery: D,
     /// The lane whose order it keeps.
-    lane: Option<u64>,
+    lane: Option<NonZeroU64>,
     /// Attempts made while it was kept in hand, which the transport has not counted.
     kept_attempts: u32,
-    arrived: Instant,
+    /// When it came, in milliseconds since the subscription began; it wraps around.
+    arrived: u32,
 }
 
 /// What is finished and waits for the settler.
@@ -64,16 +69,17 @@ pub(super) enum Purpose {
 }
 
 /// What a worker shows of itself to the settler, which learns of lost leases.
-#[derive(Default)]
-pub(super) struct Slot {
+pub(super) struct Slot<D> {
     leases: Mutex<Vec<u64>>,
     pub(super) cancel: Arc<Cancel>,
+    /// What the worker was about when it panicked.
+    wreck: Mutex<Vec<Entry<D>>>,
 }
 
 struct Queue<D: Delivery> {
-    ready: VecDeque<Entry<D>>,
+    ready: Ready<Entry<D>>,
     /// The lanes that have a message ready, in a worker's hand or kept; the rest of each waits here.
-    lanes: HashMap<u64, VecDeque<Entry<D>>>,
+    lanes: HashMap<NonZeroU64, VecDeque<Entry<D>>>,
     kept: BTreeMap<(Instant, u64), Entry<D>>,
     kept_so_far: u64,
     /// Workers that wait for a message.
@@ -101,7 +107,7 @@ impl<D: Delivery> Entry<D> {
         incoming(&self.delivery).with_attempt(self.attempt())
     }
 
-    pub(super) fn lane(&self) -> Option<u64> {
+    pub(super) fn lane(&self) -> Option<NonZeroU64> {
         self.lane
     }
 }
@@ -116,11 +122,12 @@ fn incoming<D: Delivery>(delivery: &D) -> Incoming<'_> {
 
 impl<D: Delivery> Buffer<D> {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let slots = (0..shared.settings.workers).map(|_| Slot::default()).collect();
+        let slots = (0..shared.settings.workers).map(|_| Slot::new()).collect();
         Self {
             shared,
+            began: Instant::now(),
             queue: Mutex::new(Queue {
-                ready: VecDeque::new(),
+                ready: Ready::default(),
                 lanes: HashMap::new(),
                 kept: BTreeMap::new(),
                 kept_so_far: 0,
@@ -141,6 +148,11 @@ impl<D: Delivery> Buffer<D> {
         }
     }
 
+    /// The milliseconds since the subscription began, wrapping around.
+    fn millis(&self) -> u32 {
+        self.began.elapsed().as_millis() as u32
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue<D>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -153,7 +165,7 @@ impl<D: Delivery> Buffer<D> {
         self.closed.load(Ordering::Relaxed)
     }
 
-    pub(super) fn slot(&self, worker: usize) -> &Slot {
+    pub(super) fn slot(&self, worker: usize) -> &Slot<D> {
         &self.slots[worker]
     }
 
@@ -181,10 +193,10 @@ impl<D: Delivery> Buffer<D> {
         let fetched = chunk.len();
         self.unsettled.fetch_add(fetched, Ordering::Relaxed);
         self.shared.counts.in_hand.fetch_add(fetched as u64, Ordering::Relaxed);
-        let arrived = Instant::now();
+        let arrived = self.millis();
         let bytes: usize = chunk.iter().map(|delivery| delivery.payload().len()).sum();
         // The key is the user's code: it runs outside the lock, and its panic costs the order of that message alone.
-        let lanes: Vec<Option<u64>> = match &self.shared.settings.ordered_by {
+        let lanes: Vec<Option<NonZeroU64>> = match &self.shared.settings.ordered_by {
             None => Vec::new(),
             Some(order) => chunk
                 .iter()
@@ -224,10 +236,11 @@ impl<D: Delivery> Buffer<D> {
             (_, None) => 0,
             (None, Some(_)) => room::at_once(settings, self.shared.service_time(), queue.ready.len()),
             (Some(batch), Some(first)) => {
-                let due = first.arrived + batch.age;
+                let age = Duration::from_millis(u64::from(self.millis().wrapping_sub(first.arrived)));
+                let due = Instant::now() + batch.age.saturating_sub(age);
                 let together = queue.together(batch.size);
                 let may_grow = together < batch.size && together == queue.ready.len() && first.attempt() == 1;
-                if may_grow && !queue.closed && Instant::now() < due {
+                if may_grow && !queue.closed && age < batch.age {
                     queue.wait(worker, waker);
                     drop(queue);
                     self.want_room();
@@ -245,7 +258,7 @@ impl<D: Delivery> Buffer<D> {
             self.want_room();
             return Take::Wait(None);
         }
-        into.extend(queue.ready.drain(..number));
+        queue.ready.take(number, into);
         let left = queue.ready.len();
         let mean_bytes = queue.mean_bytes;
         if left > 0 && settings.batch.is_some() {
@@ -286,7 +299,7 @@ impl<D: Delivery> Buffer<D> {
     }
 
     /// Lets the next message of a lane go, once the one before it has left.
-    pub(super) fn leave_lane(&self, lane: u64) {
+    pub(super) fn leave_lane(&self, lane: NonZeroU64) {
         let mut queue = self.queue();
         if let Some(waiting) = queue.lanes.get_mut(&lane) {
             match waiting.pop_front() {
@@ -355,6 +368,36 @@ impl<D: Delivery> Buffer<D> {
     /// Counts a message as in a worker's hands again, before it is kept or confirmed a second time.
     pub(super) fn take_again(&self) {
         self.taken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Does what was decided about a message that a worker had in its hands.
+    pub(super) fn carry_out(&self, entry: Entry<D>, decision: Decision) {
+        match decision {
+            Decision::Settle(verdict) => {
+                self.taken.fetch_sub(1, Ordering::Relaxed);
+                let lane = entry.lane();
+                self.settle_one(entry.delivery.into_receipt(), verdict);
+                if let Some(lane) = lane {
+                    self.leave_lane(lane);
+                }
+            }
+            Decision::Keep(wait) => self.keep(entry, wait),
+            Decision::Confirm(message, purpose) => self.confirm(Confirming {
+                entry,
+                message,
+                purpose,
+            }),
+        }
+    }
+
+    /// Judges what a worker was about when it panicked.
+    pub(super) fn judge_wreck(&self, worker: usize, text: &str) {
+        let wreck = std::mem::take(&mut *self.slots[worker].wreck.lock().unwrap_or_else(PoisonError::into_inner));
+        for entry in wreck {
+            let panicked = Outcome::Failed(Box::new(Failure::new(FailureKind::Panic, text)));
+            let decision = judge(&self.shared, &entry.incoming(), Ended::Said(panicked));
+            self.carry_out(entry, decision);
+        }
     }
 
     fn settle_one(&self, receipt: D::Receipt, verdict: Verdict) {
@@ -429,15 +472,7 @@ impl<D: Delivery> Buffer<D> {
         }
         let is_lost = |entry: &Entry<D>| leases.contains(&entry.delivery.lease_id());
         let mut queue = self.queue();
-        let mut gone = Vec::new();
-        let ready = std::mem::take(&mut queue.ready);
-        for entry in ready {
-            if is_lost(&entry) {
-                gone.push(entry)
-            } else {
-                queue.ready.push_back(entry)
-            }
-        }
+        let mut gone = queue.ready.extract(is_lost);
         let kept = std::mem::take(&mut queue.kept);
         for (place, entry) in kept {
             if is_lost(&entry) {
@@ -462,9 +497,25 @@ impl<D: Delivery> Buffer<D> {
     }
 }
 
-impl Slot {
+impl<D: Delivery> Slot<D> {
+    fn new() -> Self {
+        Self {
+            leases: Mutex::default(),
+            cancel: Arc::default(),
+            wreck: Mutex::default(),
+        }
+    }
+
+    /// Takes in what a worker was about when it panicked.
+    pub(super) fn wreck(&self, entries: &mut Vec<Entry<D>>) {
+        self.wreck
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .append(entries);
+    }
+
     /// Notes the leases of what its worker is about to handle.
-    pub(super) fn hold<D: Delivery>(&self, entries: &[Entry<D>]) {
+    pub(super) fn hold(&self, entries: &[Entry<D>]) {
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         leases.clear();
         leases.extend(entries.iter().map(|entry| entry.delivery.lease_id()));

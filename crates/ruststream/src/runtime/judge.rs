@@ -26,7 +26,6 @@ pub(super) enum Decision {
 pub(super) fn judge(shared: &Shared, message: &Incoming<'_>, ended: Ended<Outcome>) -> Decision {
     let outcome = match ended {
         Ended::Said(outcome) => outcome,
-        Ended::Panicked(text) => Outcome::Failed(Box::new(Failure::new(FailureKind::Panic, text))),
         Ended::Interrupted(Interrupt::TimedOut(limit)) => Outcome::Failed(Box::new(Failure::new(
             FailureKind::Timeout,
             format!("the handler took longer than its time-out of {limit:?}"),

@@ -12,6 +12,7 @@
 mod buffer;
 mod fetcher;
 mod judge;
+mod ready;
 mod room;
 mod settings;
 mod settler;

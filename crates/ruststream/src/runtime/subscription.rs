@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Duration, sleep_until, timeout};
 
 use super::buffer::Buffer;
@@ -10,7 +10,7 @@ use super::fetcher::fetch_all;
 use super::settler::settle_all;
 use super::shared::{Counts, Phase, Shared};
 use super::worker::WorkerHand;
-use crate::handler::Handler;
+use crate::handler::{Handler, panic_text};
 use crate::transport::{Delivery, Fetch, Publish, Settle};
 
 /// How long calls that are dropped at the end of the grace period may take to go.
@@ -108,25 +108,31 @@ impl<D: Delivery> Workers<D> {
         }
     }
 
-    /// Starts again what ended before its time; returns when no worker is left.
-    ///
-    /// A call's panic is caught within the worker. What ends a worker all the same (a transport's own panic) costs one message
-    /// its attempt and not the subscription its worker.
+    /// Starts again each worker that a panic ended, until none is left.
     async fn watch(&mut self) {
         while let Some(ended) = self.tasks.join_next().await {
-            if let Err(error) = ended
-                && error.is_panic()
-            {
-                tracing::error!(subscription = %self.buffer.shared.name, %error, "a worker panicked outside its handler; another takes its place");
-                if let Some(worker) = self.places.iter().position(|task| *task == error.id()) {
-                    self.start(worker);
-                }
+            if let Some(worker) = self.clear_up(ended) {
+                self.start(worker);
             }
         }
     }
 
+    /// Waits for all workers to end.
     async fn finish(&mut self) {
-        while self.tasks.join_next().await.is_some() {}
+        while let Some(ended) = self.tasks.join_next().await {
+            self.clear_up(ended);
+        }
+    }
+
+    /// Where a panic ended the worker, judges what it was about; answers which worker it was.
+    ///
+    /// A panic is caught here, by the task, and not around each call: so it costs a message that does not panic nothing,
+    /// wherever in the call it comes from.
+    fn clear_up(&self, ended: Result<(), JoinError>) -> Option<usize> {
+        let error = ended.err().filter(JoinError::is_panic)?;
+        let worker = self.places.iter().position(|task| *task == error.id())?;
+        self.buffer.judge_wreck(worker, &panic_text(error.into_panic()));
+        Some(worker)
     }
 }
 

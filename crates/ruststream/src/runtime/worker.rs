@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::buffer::{Buffer, Confirming, Entry, Take};
-use super::judge::{Decision, judge, judge_shared, release};
+use super::buffer::{Buffer, Entry, Take};
+use super::judge::{judge, judge_shared, release};
 use super::shared::{Counts, Shared};
 use crate::handler::{
     BatchOutcome, Cancel, Desk, Ended, Failure, FailureKind, Hand, HandlerOutcome, InHand, Interrupt, Outcome,
@@ -160,7 +160,7 @@ impl<D: Delivery> Hand for WorkerHand<D> {
     fn finish(&mut self, ended: Ended<Outcome>) {
         if let Some(entry) = self.current.pop() {
             let decision = judge(self.rest.shared(), &entry.incoming(), ended);
-            self.rest.carry_out(entry, decision);
+            self.rest.buffer.carry_out(entry, decision);
         }
     }
 
@@ -173,7 +173,7 @@ impl<D: Delivery> Hand for WorkerHand<D> {
                         continue;
                     }
                     let decision = judge(self.rest.shared(), &entry.incoming(), Ended::Said(outcome));
-                    self.rest.carry_out(entry, decision);
+                    self.rest.buffer.carry_out(entry, decision);
                 }
                 return;
             }
@@ -186,7 +186,6 @@ impl<D: Delivery> Hand for WorkerHand<D> {
                 ),
             ),
             Ended::Said(BatchOutcome::All(outcome)) => outcome,
-            Ended::Panicked(text) => failed(FailureKind::Panic, text),
             Ended::Interrupted(Interrupt::TimedOut(limit)) => failed(
                 FailureKind::Timeout,
                 format!("the handler took longer than its time-out of {limit:?}"),
@@ -194,7 +193,7 @@ impl<D: Delivery> Hand for WorkerHand<D> {
             Ended::Interrupted(Interrupt::Stopped) => {
                 for entry in self.current.drain(..) {
                     let decision = release(self.rest.shared());
-                    self.rest.carry_out(entry, decision);
+                    self.rest.buffer.carry_out(entry, decision);
                 }
                 return;
             }
@@ -205,7 +204,7 @@ impl<D: Delivery> Hand for WorkerHand<D> {
                 continue;
             }
             let decision = judge_shared(self.rest.shared(), &entry.incoming(), &outcome);
-            self.rest.carry_out(entry, decision);
+            self.rest.buffer.carry_out(entry, decision);
         }
     }
 }
@@ -229,18 +228,6 @@ impl<D: Delivery> Rest<D> {
         self.settled.push((entry.delivery.into_receipt(), verdict));
         if let Some(lane) = lane {
             self.buffer.leave_lane(lane);
-        }
-    }
-
-    fn carry_out(&mut self, entry: Entry<D>, decision: Decision) {
-        match decision {
-            Decision::Settle(verdict) => self.settle(entry, verdict),
-            Decision::Keep(wait) => self.buffer.keep(entry, wait),
-            Decision::Confirm(message, purpose) => self.buffer.confirm(Confirming {
-                entry,
-                message,
-                purpose,
-            }),
         }
     }
 
@@ -304,8 +291,11 @@ impl<D: Delivery> Desk for Rest<D> {
 }
 
 impl<D: Delivery> Drop for WorkerHand<D> {
-    /// A worker that ends in the middle gives back what it can: what it was handling is released.
+    /// A worker that ends in the middle leaves what it was about to be judged, if it panicked, and releases it if not.
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.rest.buffer.slot(self.rest.worker).wreck(&mut self.current);
+        }
         for entry in self.current.drain(..) {
             self.rest
                 .settled

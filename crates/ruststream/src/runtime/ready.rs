@@ -1,0 +1,150 @@
+//! A queue that is handed on by the piece: a worker takes what it needs without its messages being moved one by one.
+
+use std::collections::VecDeque;
+use std::mem;
+
+/// The size of a piece: what a worker takes at once at the most.
+const PIECE: usize = 64;
+/// Emptied pieces kept for later.
+const SPARE: usize = 32;
+
+/// A queue in pieces, none of them empty.
+pub(super) struct Ready<T> {
+    pieces: VecDeque<VecDeque<T>>,
+    length: usize,
+    spare: Vec<VecDeque<T>>,
+}
+
+impl<T> Default for Ready<T> {
+    fn default() -> Self {
+        Self {
+            pieces: VecDeque::new(),
+            length: 0,
+            spare: Vec::new(),
+        }
+    }
+}
+
+impl<T> Ready<T> {
+    pub(super) fn len(&self) -> usize {
+        self.length
+    }
+
+    pub(super) fn front(&self) -> Option<&T> {
+        self.pieces.front()?.front()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.pieces.iter().flatten()
+    }
+
+    pub(super) fn push_back(&mut self, item: T) {
+        self.length += 1;
+        match self.pieces.back_mut() {
+            Some(piece) if piece.len() < PIECE => piece.push_back(item),
+            _ => {
+                let mut piece = self.spare.pop().unwrap_or_else(|| VecDeque::with_capacity(PIECE));
+                piece.push_back(item);
+                self.pieces.push_back(piece);
+            }
+        }
+    }
+
+    pub(super) fn push_front(&mut self, item: T) {
+        self.length += 1;
+        match self.pieces.front_mut() {
+            Some(piece) if piece.len() < PIECE => piece.push_front(item),
+            _ => {
+                let mut piece = self.spare.pop().unwrap_or_else(|| VecDeque::with_capacity(PIECE));
+                piece.push_back(item);
+                self.pieces.push_front(piece);
+            }
+        }
+    }
+
+    /// Moves the first `number` items, or all if there are fewer, to the end of `into`.
+    pub(super) fn take(&mut self, number: usize, into: &mut VecDeque<T>) {
+        let mut left = number.min(self.length);
+        self.length -= left;
+        while left > 0 {
+            let Some(piece) = self.pieces.front_mut() else { return };
+            if piece.len() > left {
+                into.extend(piece.drain(..left));
+                return;
+            }
+            left -= piece.len();
+            if into.is_empty() {
+                mem::swap(into, piece);
+            } else {
+                into.append(piece);
+            }
+            if let Some(emptied) = self.pieces.pop_front()
+                && self.spare.len() < SPARE
+            {
+                self.spare.push(emptied);
+            }
+        }
+    }
+
+    /// Takes out the items of which `gone` is true.
+    pub(super) fn extract(&mut self, gone: impl Fn(&T) -> bool) -> Vec<T> {
+        let (out, stay): (Vec<T>, Vec<T>) = mem::take(self).into_iter().partition(|item| gone(item));
+        stay.into_iter().for_each(|item| self.push_back(item));
+        out
+    }
+}
+
+impl<T> IntoIterator for Ready<T> {
+    type Item = T;
+    type IntoIter = std::iter::Flatten<std::collections::vec_deque::IntoIter<VecDeque<T>>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.pieces.into_iter().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// It does what a plain queue does.
+        #[test]
+        fn it_keeps_the_order_of_a_queue(steps in prop::collection::vec((0..4u8, 0..200usize), 0..60)) {
+            let mut ready = Ready::default();
+            let mut plain = VecDeque::new();
+            let mut next = 0u32;
+            for (step, number) in steps {
+                match step {
+                    0 => for _ in 0..number {
+                        ready.push_back(next);
+                        plain.push_back(next);
+                        next += 1;
+                    },
+                    1 => for _ in 0..number {
+                        ready.push_front(next);
+                        plain.push_front(next);
+                        next += 1;
+                    },
+                    2 => {
+                        let mut taken = VecDeque::new();
+                        ready.take(number, &mut taken);
+                        let expected: VecDeque<u32> = plain.drain(..number.min(plain.len())).collect();
+                        prop_assert_eq!(taken, expected);
+                    }
+                    _ => {
+                        let out = ready.extract(|item| *item as usize % 7 == number % 7);
+                        let expected: Vec<u32> = plain.iter().copied().filter(|item| *item as usize % 7 == number % 7).collect();
+                        plain.retain(|item| *item as usize % 7 != number % 7);
+                        prop_assert_eq!(out, expected);
+                    }
+                }
+                prop_assert_eq!(ready.len(), plain.len());
+                prop_assert_eq!(ready.front(), plain.front());
+                prop_assert!(ready.iter().eq(plain.iter()));
+            }
+        }
+    }
+}
