@@ -17,14 +17,14 @@ use crate::message::Incoming;
 
 /// The messages that a worker has in hand.
 pub(crate) trait Hand: Send {
-    /// Waits for the next message or batch; false when there will be none.
-    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
+    /// Waits until there is a next message or batch; false when there will be none.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
 
-    /// The message taken, and the desk that watches over the call.
-    fn one(&mut self) -> (InHand<'_>, &mut dyn Desk);
+    /// The next message, taken to be handled, and the desk that watches over the call; `None` when it has to be waited for.
+    fn next(&mut self) -> Option<(InHand<'_>, &mut dyn Desk)>;
 
-    /// The batch taken, and the desk that watches over the call.
-    fn all(&mut self) -> (Vec<InHand<'_>>, &mut dyn Desk);
+    /// As [`next`](Self::next), for a batch.
+    fn next_batch(&mut self) -> Option<(Vec<InHand<'_>>, &mut dyn Desk)>;
 
     /// Acks the message taken: the short way for the usual end.
     fn ack(&mut self);
@@ -87,15 +87,25 @@ impl<H: Single<S>, S: Send + Sync + 'static> Pump for SinglePump<H, S> {
         let shared = self.shared.clone();
         Box::pin(async move {
             let (handler, scope) = &*shared;
-            while poll_fn(|cx| hand.poll_take(cx)).await {
-                let (in_hand, desk) = hand.one();
+            loop {
+                let Some((in_hand, desk)) = hand.next() else {
+                    if poll_fn(|cx| hand.poll_ready(cx)).await {
+                        continue;
+                    } else {
+                        break;
+                    }
+                };
                 let call = Call {
                     in_hand: &in_hand,
                     scope,
                 };
-                match watched(handler.call(call), desk).await {
-                    Ended::Said(Outcome::Said(HandlerOutcome::Ack)) => hand.ack(),
-                    ended => hand.finish(ended),
+                let ended = watched(handler.call(call), desk).await;
+                if matches!(ended, Ended::Said(Outcome::Said(HandlerOutcome::Ack))) {
+                    // Nothing in it needs a drop, and finding that out for every message is not free.
+                    std::mem::forget(ended);
+                    hand.ack();
+                } else {
+                    hand.finish(ended);
                 }
             }
         })
@@ -119,8 +129,14 @@ impl<H: Batched<S>, S: Send + Sync + 'static> Pump for BatchPump<H, S> {
         let shared = self.shared.clone();
         Box::pin(async move {
             let (handler, scope) = &*shared;
-            while poll_fn(|cx| hand.poll_take(cx)).await {
-                let (taken, desk) = hand.all();
+            loop {
+                let Some((taken, desk)) = hand.next_batch() else {
+                    if poll_fn(|cx| hand.poll_ready(cx)).await {
+                        continue;
+                    } else {
+                        break;
+                    }
+                };
                 let calls = taken.iter().map(|in_hand| Call { in_hand, scope }).collect();
                 let ended = watched(handler.call(calls), desk).await;
                 hand.finish_batch(ended);

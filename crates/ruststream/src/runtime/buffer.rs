@@ -215,15 +215,22 @@ impl<D: Delivery> Buffer<D> {
             self.release(chunk.drain(..));
             return;
         }
-        let mut lanes = lanes.into_iter();
-        for delivery in chunk.drain(..) {
-            let lane = lanes.next().flatten();
-            queue.push(Entry {
+        if lanes.is_empty() {
+            queue.ready.extend(chunk.drain(..).map(|delivery| Entry {
                 delivery,
-                lane,
+                lane: None,
                 kept_attempts: 0,
                 arrived,
-            });
+            }));
+        } else {
+            for (delivery, lane) in chunk.drain(..).zip(lanes) {
+                queue.push(Entry {
+                    delivery,
+                    lane,
+                    kept_attempts: 0,
+                    arrived,
+                });
+            }
         }
         queue.wake(fetched);
     }

@@ -50,6 +50,21 @@ impl<T> Ready<T> {
         }
     }
 
+    /// Adds many at the end.
+    pub(super) fn extend(&mut self, items: impl ExactSizeIterator<Item = T>) {
+        let mut items = items;
+        self.length += items.len();
+        while items.len() > 0 {
+            if self.pieces.back().is_none_or(|piece| piece.len() >= PIECE) {
+                let piece = self.spare.pop().unwrap_or_else(|| VecDeque::with_capacity(PIECE));
+                self.pieces.push_back(piece);
+            }
+            let Some(piece) = self.pieces.back_mut() else { return };
+            let room = PIECE - piece.len();
+            piece.extend(items.by_ref().take(room));
+        }
+    }
+
     pub(super) fn push_front(&mut self, item: T) {
         self.length += 1;
         match self.pieces.front_mut() {
@@ -112,17 +127,23 @@ mod tests {
     proptest! {
         /// It does what a plain queue does.
         #[test]
-        fn it_keeps_the_order_of_a_queue(steps in prop::collection::vec((0..4u8, 0..200usize), 0..60)) {
+        fn it_keeps_the_order_of_a_queue(steps in prop::collection::vec((0..5u8, 0..200usize), 0..60)) {
             let mut ready = Ready::default();
             let mut plain = VecDeque::new();
             let mut next = 0u32;
             for (step, number) in steps {
                 match step {
-                    0 => for _ in 0..number {
+                    0 => for _ in 0..number % 3 {
                         ready.push_back(next);
                         plain.push_back(next);
                         next += 1;
                     },
+                    4 => {
+                        let many = next..next + number as u32;
+                        plain.extend(many.clone());
+                        ready.extend(many.clone());
+                        next = many.end;
+                    }
                     1 => for _ in 0..number {
                         ready.push_front(next);
                         plain.push_front(next);

@@ -23,6 +23,7 @@ pub(super) struct WorkerHand<D: Delivery> {
     current: Vec<Entry<D>>,
     name: Arc<str>,
     cancel: Arc<Cancel>,
+    leased: bool,
     rest: Rest<D>,
 }
 
@@ -54,6 +55,7 @@ impl<D: Delivery> WorkerHand<D> {
             current: Vec::new(),
             name: buffer.shared.name.clone(),
             cancel: buffer.slot(worker).cancel.clone(),
+            leased: buffer.shared.capabilities.lease().is_some(),
             rest: Rest {
                 worker,
                 untouched: VecDeque::new(),
@@ -68,12 +70,27 @@ impl<D: Delivery> WorkerHand<D> {
         }
     }
 
+    /// What every call begins with.
+    #[inline]
     fn begin(&mut self) {
         self.cancel.renew();
         self.rest.waiting_since = None;
-        if self.rest.shared().capabilities.lease().is_some() {
+        if self.leased {
             self.rest.buffer.slot(self.rest.worker).hold(&self.current);
         }
+    }
+
+    /// True while there is something to begin. What has not been begun when the subscription closes is released.
+    #[inline]
+    fn may_begin(&mut self) -> bool {
+        if self.rest.untouched.is_empty() {
+            return false;
+        }
+        let closed = self.rest.buffer.is_closed();
+        if closed {
+            self.rest.give_back();
+        }
+        !closed
     }
 
     fn in_hand<'a>(name: &'a str, cancel: &'a Cancel, entry: &'a Entry<D>) -> InHand<'a> {
@@ -86,18 +103,7 @@ impl<D: Delivery> WorkerHand<D> {
 }
 
 impl<D: Delivery> Hand for WorkerHand<D> {
-    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        if let Some(entry) = self.rest.untouched.pop_front() {
-            if self.rest.buffer.is_closed() {
-                self.rest.untouched.push_front(entry);
-                self.rest.give_back();
-            } else {
-                self.rest.stretch.begun += 1;
-                self.current.push(entry);
-                self.begin();
-                return Poll::Ready(true);
-            }
-        }
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         // Between two stretches the other tasks of the thread have their turn.
         if self.rest.end_stretch() {
             cx.waker().wake_by_ref();
@@ -120,35 +126,34 @@ impl<D: Delivery> Hand for WorkerHand<D> {
                 }
             }
         }
-        self.rest.stretch = Stretch {
-            since: Instant::now(),
-            begun: 0,
-        };
-        if self.rest.shared().settings.batch.is_some() {
-            self.rest.stretch.begun = self.rest.untouched.len() as u32;
-            self.current.extend(self.rest.untouched.drain(..));
-        } else if let Some(entry) = self.rest.untouched.pop_front() {
-            self.rest.stretch.begun = 1;
-            self.current.push(entry);
-        }
-        self.begin();
+        self.rest.stretch.since = Instant::now();
         Poll::Ready(true)
     }
 
-    fn one(&mut self) -> (InHand<'_>, &mut dyn Desk) {
-        (
-            Self::in_hand(&self.name, &self.cancel, &self.current[0]),
-            &mut self.rest,
-        )
+    fn next(&mut self) -> Option<(InHand<'_>, &mut dyn Desk)> {
+        if !self.may_begin() {
+            return None;
+        }
+        self.rest.stretch.begun += 1;
+        self.current.extend(self.rest.untouched.pop_front());
+        self.begin();
+        let in_hand = Self::in_hand(&self.name, &self.cancel, self.current.first()?);
+        Some((in_hand, &mut self.rest))
     }
 
-    fn all(&mut self) -> (Vec<InHand<'_>>, &mut dyn Desk) {
+    fn next_batch(&mut self) -> Option<(Vec<InHand<'_>>, &mut dyn Desk)> {
+        if !self.may_begin() {
+            return None;
+        }
+        self.rest.stretch.begun = self.rest.untouched.len() as u32;
+        self.current.extend(self.rest.untouched.drain(..));
+        self.begin();
         let all = self
             .current
             .iter()
             .map(|entry| Self::in_hand(&self.name, &self.cancel, entry))
             .collect();
-        (all, &mut self.rest)
+        Some((all, &mut self.rest))
     }
 
     fn ack(&mut self) {
@@ -218,11 +223,13 @@ impl<D: Delivery> Rest<D> {
         &self.buffer.shared
     }
 
+    #[inline]
     fn ack(&mut self, entry: Entry<D>) {
         self.acked += 1;
         self.settle(entry, Verdict::Ack);
     }
 
+    #[inline]
     fn settle(&mut self, entry: Entry<D>, verdict: Verdict) {
         let lane = entry.lane();
         self.settled.push((entry.delivery.into_receipt(), verdict));
