@@ -1,0 +1,32 @@
+//! The checks, each a function that can be run alone.
+//!
+//! A check of something that the transport does not claim to do passes at once.
+
+mod connection;
+mod dead;
+mod delay;
+mod delivery;
+mod lease;
+mod load;
+mod message;
+mod publish;
+mod settling;
+
+pub use connection::{answers_pings, reconnects_after_a_cut};
+pub use dead::{dead_letter_is_kept, dead_letter_is_never_delivered};
+pub use delay::{delay_outlives_its_subscription, publish_waits_its_delay, retry_waits_its_delay};
+pub use delivery::{delivers_everything_once, keeps_the_order, respects_room, waits_for_messages};
+pub use lease::{renew_keeps_a_lease, renew_reports_lost_leases, stale_receipts_are_harmless};
+pub use load::{drains_a_backlog, fetch_is_cancel_safe, shares_among_consumers};
+pub use message::{
+    binary_survives, empty_survives, header_bytes_survive, headers_survive, key_survives, large_survives, text_survives,
+};
+pub use publish::{confirmed_is_stored, confirms_many_at_once};
+pub use settling::{
+    acked_is_gone, close_gives_back, mixed_verdicts_settle_each, released_comes_again_uncounted,
+    released_keeps_its_place, retried_comes_again_counted, unsettled_comes_again,
+};
+
+use super::rig::{Reader, Rig, Tally, each_once, failed, numbered, payloads, preview, text, within};
+use super::violation::ensure;
+use super::{Harness, Violation};
