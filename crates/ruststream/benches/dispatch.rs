@@ -225,7 +225,9 @@ fn main() {
         .skip(1)
         .filter(|argument| argument != "--bench")
         .collect();
-    if let [scenario, messages] = &arguments[..] {
+    if let [scenario, messages] = &arguments[..]
+        && messages.parse::<u64>().is_ok()
+    {
         runtime(scenario).block_on(run(scenario, messages.parse().expect("a number of messages")));
         return;
     }

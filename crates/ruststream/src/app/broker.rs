@@ -146,11 +146,11 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                     grace: how.grace,
                 };
                 let waiting = format!("`{name}` on {label} cannot be opened");
-                let opened = opener
+                let running = opener
                     .open_and_run(&connection, opening, how.clone(), waiting)
                     .await
                     .map_err(|error| AppError::broker(format!("cannot open `{name}` on {label}"), error))?;
-                subscriptions.push(opened);
+                subscriptions.push(running);
             }
             let close =
                 Box::new(move || -> BoxFuture<'static, ()> { Box::pin(async move { connection.close().await }) });

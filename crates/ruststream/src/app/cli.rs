@@ -116,7 +116,9 @@ where
         if let Some(("check", _)) = arguments.subcommand() {
             let app = app.await?;
             let lines = app.check().map_err(|error| error.to_string())?;
-            lines.iter().for_each(|line| say(line, false));
+            for line in &lines {
+                say(line, false);
+            }
             say(
                 &format!("{}: ok, {} subscriptions", app.info().name(), lines.len()),
                 false,

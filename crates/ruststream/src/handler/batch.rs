@@ -99,9 +99,7 @@ impl<T> Batch<T> {
     /// The outcome of the whole batch, where `said` is the outcome of the messages that were decoded.
     ///
     /// One for each of them must say as many outcomes as there are [`messages`](Self::messages); otherwise all of them fail
-    /// with [`FailureKind::WrongCount`]. Where one outcome stands for all and some messages were not decoded, a failure keeps
-    /// its kind and its text for every message, but the error itself, by whose type a retry policy may choose, for the first
-    /// one alone.
+    /// with [`FailureKind::WrongCount`].
     pub fn outcome(self, said: BatchOutcome) -> BatchOutcome {
         if self.undecodable.is_empty() {
             return said;
@@ -111,12 +109,9 @@ impl<T> Batch<T> {
             BatchOutcome::Each(outcomes) if outcomes.len() == count => outcomes,
             BatchOutcome::Each(outcomes) => {
                 let text = wrong_count(outcomes.len(), count);
-                repeated(
-                    Outcome::Failed(Box::new(Failure::new(FailureKind::WrongCount, text))),
-                    count,
-                )
+                vec![Outcome::Failed(Box::new(Failure::new(FailureKind::WrongCount, text))); count]
             }
-            BatchOutcome::All(outcome) => repeated(outcome, count),
+            BatchOutcome::All(outcome) => vec![outcome; count],
         };
         let mut said = said.into_iter();
         let mut undecodable = self.undecodable.into_iter().peekable();
@@ -136,19 +131,4 @@ fn wrong_count(outcomes: usize, messages: usize) -> String {
     format!(
         "the batch handler answered {outcomes} outcomes for {messages} messages; return one for each, in their order"
     )
-}
-
-/// `outcome` for each of `count` messages.
-fn repeated(outcome: Outcome, count: usize) -> Vec<Outcome> {
-    let mut copies: Vec<_> = (1..count)
-        .map(|_| match &outcome {
-            Outcome::Said(said) => Outcome::Said(said.clone()),
-            Outcome::Failed(failure) => Outcome::Failed(Box::new(Failure::new(failure.kind(), failure.text()))),
-            Outcome::Undecodable(text) => Outcome::Undecodable(text.clone()),
-            // As the runtime has it: a reply belongs to one message, never to a batch.
-            Outcome::Reply(_) => Outcome::ACK,
-        })
-        .collect();
-    copies.insert(0, outcome);
-    copies
 }

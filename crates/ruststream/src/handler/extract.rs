@@ -100,6 +100,7 @@ impl<'a, S: Send + Sync, T: FromState<S> + Send> Extract<'a, S> for State<T> {
 }
 
 /// Cancelled when the work on the message has become pointless: see [`Call::cancellation`].
+#[diagnostic::do_not_recommend]
 impl<'a, S: Send + Sync> Extract<'a, S> for CancellationToken {
     type Rejection = Infallible;
 

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::publish::Prepared;
@@ -66,7 +67,7 @@ impl HandlerOutcome {
 }
 
 /// How one call of a handler ended, as the runtime sees it. Built by the conversions of this module.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Outcome {
     /// The handler decided.
@@ -85,10 +86,12 @@ impl Outcome {
 }
 
 /// Why a call of a handler did not handle its message.
+#[derive(Clone)]
 pub struct Failure {
     kind: FailureKind,
     text: String,
-    error: Option<Box<dyn Any + Send>>,
+    /// Shared by the messages of a batch that failed as one. An error need not be `Sync`, hence the lock.
+    error: Option<Arc<Mutex<dyn Any + Send>>>,
 }
 
 /// The kinds of [`Failure`].
@@ -121,7 +124,7 @@ impl Failure {
         Self {
             kind: FailureKind::Error,
             text: format!("{error:#}"),
-            error: Some(Box::new(error)),
+            error: Some(Arc::new(Mutex::new(error))),
         }
     }
 
@@ -135,8 +138,12 @@ impl Failure {
         &self.text
     }
 
-    pub(crate) fn cause(&self) -> Option<&(dyn Any + Send)> {
-        self.error.as_deref()
+    /// Shows the error to `look`, where there is one.
+    pub(crate) fn with_cause<T>(&self, look: impl FnOnce(Option<&(dyn Any + Send)>) -> T) -> T {
+        match &self.error {
+            None => look(None),
+            Some(error) => look(Some(&*error.lock().unwrap_or_else(PoisonError::into_inner))),
+        }
     }
 }
 
@@ -160,6 +167,7 @@ pub trait IntoFailure {
     fn into_failure(self) -> Outcome;
 }
 
+#[diagnostic::do_not_recommend]
 impl<E: fmt::Display + Send + 'static> IntoFailure for E {
     fn into_failure(self) -> Outcome {
         Outcome::Failed(Box::new(Failure::error(self)))
@@ -183,12 +191,14 @@ pub trait IntoOutcome {
     fn into_outcome(self) -> Outcome;
 }
 
+#[diagnostic::do_not_recommend]
 impl IntoOutcome for () {
     fn into_outcome(self) -> Outcome {
         Outcome::ACK
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl IntoOutcome for HandlerOutcome {
     fn into_outcome(self) -> Outcome {
         Outcome::Said(self)

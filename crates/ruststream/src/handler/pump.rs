@@ -91,9 +91,8 @@ impl<H: Single<S>, S: Send + Sync + 'static> Pump for SinglePump<H, S> {
                 let Some((in_hand, desk)) = hand.next() else {
                     if poll_fn(|cx| hand.poll_ready(cx)).await {
                         continue;
-                    } else {
-                        break;
                     }
+                    break;
                 };
                 let call = Call {
                     in_hand: &in_hand,
@@ -133,9 +132,8 @@ impl<H: Batched<S>, S: Send + Sync + 'static> Pump for BatchPump<H, S> {
                 let Some((taken, desk)) = hand.next_batch() else {
                     if poll_fn(|cx| hand.poll_ready(cx)).await {
                         continue;
-                    } else {
-                        break;
                     }
+                    break;
                 };
                 let calls = taken.iter().map(|in_hand| Call { in_hand, scope }).collect();
                 let ended = watched(handler.call(calls), desk).await;

@@ -188,7 +188,7 @@ async fn wrong_names_are_refused() {
 async fn delays_follow_the_clock() {
     let broker = MemoryBroker::new();
     let mut orders = Subscription::open(&broker, Queue::new("orders")).await;
-    let late = Outgoing::new("orders", b"late").with_delay(Duration::from_secs(60));
+    let late = Outgoing::new("orders", b"late").with_delay(Duration::from_mins(1));
     let soon = Outgoing::new("orders", b"soon").with_delay(Duration::from_secs(1));
     broker.publisher().publish(&[late, soon]).await.unwrap();
 
@@ -215,7 +215,7 @@ async fn a_shorter_delay_wakes_a_fetch_that_waits_for_a_longer_one() {
     let broker = MemoryBroker::new();
     let mut orders = Subscription::open(&broker, Queue::new("orders")).await;
     let publisher = broker.publisher();
-    let later = Outgoing::new("orders", b"late").with_delay(Duration::from_secs(60));
+    let later = Outgoing::new("orders", b"late").with_delay(Duration::from_mins(1));
     publisher.publish(&[later]).await.unwrap();
     let fetched = tokio::spawn(async move { texts(&orders.take(64).await).join(" ") });
     tokio::time::sleep(Duration::from_secs(1)).await;

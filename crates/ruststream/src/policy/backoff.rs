@@ -22,7 +22,7 @@ enum Shape {
 
 impl Backoff {
     /// The cap that holds where none is set.
-    pub const DEFAULT_CAP: Duration = Duration::from_secs(10 * 60);
+    pub const DEFAULT_CAP: Duration = Duration::from_mins(10);
 
     /// The same delay after every attempt.
     pub fn fixed(delay: Duration) -> Self {

@@ -55,6 +55,7 @@ impl<T: Serialize + ?Sized> Out<T> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, S: Send + Sync, T: ?Sized> Extract<'a, S> for Out<T> {
     type Rejection = Infallible;
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::message::{Headers, Outgoing};
 
 /// One message, encoded and owned, waiting to be sent in a group with others.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Prepared {
     pub(crate) destination: Cow<'static, str>,
     pub(crate) payload: Vec<u8>,

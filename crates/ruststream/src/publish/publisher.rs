@@ -18,7 +18,7 @@ type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A publisher on one broker of the app. Cheap to clone.
 ///
-/// A running app hands it out ([`Running::publisher`](crate::app::Running::publisher)); inside a handler, ask for
+/// A running app hands it out ([`AppHandle::publisher`](crate::app::AppHandle::publisher)); inside a handler, ask for
 /// [`Out<T>`](crate::publish::Out) instead.
 ///
 /// # Examples
@@ -142,7 +142,7 @@ impl Publishing {
     }
 
     /// Adds these headers to those that are set.
-    pub fn headers(self, headers: Headers) -> Self {
+    pub fn headers(self, headers: &Headers) -> Self {
         self.with(|prepared| {
             prepared.headers.extend(
                 headers

@@ -455,9 +455,10 @@ impl<D: Delivery> Buffer<D> {
         let waiting = ready.into_iter().chain(lanes.into_values().flatten());
         self.release(waiting.map(|entry| entry.delivery));
         for ((due, _), entry) in kept {
-            let after = match self.shared.capabilities.delay() {
-                true => due.saturating_duration_since(Instant::now()),
-                false => Duration::ZERO,
+            let after = if self.shared.capabilities.delay() {
+                due.saturating_duration_since(Instant::now())
+            } else {
+                Duration::ZERO
             };
             self.settle_one(entry.delivery.into_receipt(), Verdict::Retry { after });
         }

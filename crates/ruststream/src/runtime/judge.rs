@@ -120,10 +120,7 @@ fn failed(shared: &Shared, message: &Incoming<'_>, failure: &Failure) -> Decisio
     Counts::add(&shared.counts.failed, 1);
     // The policy's exceptions are the user's code too.
     let wait = catch_unwind(AssertUnwindSafe(|| {
-        shared
-            .settings
-            .retry
-            .after(message.attempt(), failure.cause(), fastrand::f64())
+        failure.with_cause(|cause| shared.settings.retry.after(message.attempt(), cause, fastrand::f64()))
     }))
     .unwrap_or_else(|_| {
         tracing::error!(subscription = %shared.name, "the retry policy panicked; its default holds");
@@ -189,14 +186,17 @@ fn bury(shared: &Shared, message: &Incoming<'_>, reason: DeadReason, error: Stri
     match &shared.settings.dead_letter {
         None if shared.capabilities.dead_letters() => Decision::Settle(Verdict::DeadLetter(Box::new(letter))),
         None => Decision::Confirm(
-            copy_of(message, &letter, format!("{}.dead", shared.name)),
+            Box::new(copy_of(message, &letter, format!("{}.dead", shared.name))),
             Purpose::DeadLetter,
         ),
-        Some(place) => Decision::Confirm(copy_of(message, &letter, place.to_string()), Purpose::DeadLetter),
+        Some(place) => Decision::Confirm(
+            Box::new(copy_of(message, &letter, place.to_string())),
+            Purpose::DeadLetter,
+        ),
     }
 }
 
-fn copy_of(message: &Incoming<'_>, letter: &DeadLetter, destination: String) -> Box<Prepared> {
+fn copy_of(message: &Incoming<'_>, letter: &DeadLetter, destination: String) -> Prepared {
     let millis = |time: SystemTime| {
         time.duration_since(UNIX_EPOCH)
             .unwrap_or_default()
@@ -212,11 +212,11 @@ fn copy_of(message: &Incoming<'_>, letter: &DeadLetter, destination: String) -> 
     if let Some(published_at) = message.published_at() {
         headers.insert(header::DEAD_PUBLISHED_AT, millis(published_at));
     }
-    Box::new(Prepared {
+    Prepared {
         destination: destination.into(),
         payload: message.payload().to_vec(),
         headers,
         key: message.key().map(bytes::Bytes::copy_from_slice),
         delay: Duration::ZERO,
-    })
+    }
 }

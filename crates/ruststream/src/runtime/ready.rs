@@ -104,7 +104,7 @@ impl<T> Ready<T> {
     /// Takes out the items of which `gone` is true.
     pub(super) fn extract(&mut self, gone: impl Fn(&T) -> bool) -> Vec<T> {
         let (out, stay): (Vec<T>, Vec<T>) = mem::take(self).into_iter().partition(|item| gone(item));
-        stay.into_iter().for_each(|item| self.push_back(item));
+        self.extend(stay.into_iter());
         out
     }
 }

@@ -139,18 +139,15 @@ impl Shared {
         let text = chain(error);
         let mut condition = self.condition();
         let problem = condition.on(side);
-        match problem {
-            Some(known) => {
-                tracing::debug!(subscription = %self.name, error = %text, ?wait, "still in trouble");
-                known.text = text;
-            }
-            None => {
-                tracing::warn!(subscription = %self.name, error = %text, ?wait, "in trouble; trying again with backoff");
-                *problem = Some(Problem {
-                    text,
-                    since: SystemTime::now(),
-                });
-            }
+        if let Some(known) = problem {
+            tracing::debug!(subscription = %self.name, error = %text, ?wait, "still in trouble");
+            known.text = text;
+        } else {
+            tracing::warn!(subscription = %self.name, error = %text, ?wait, "in trouble; trying again with backoff");
+            *problem = Some(Problem {
+                text,
+                since: SystemTime::now(),
+            });
         }
     }
 

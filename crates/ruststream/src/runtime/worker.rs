@@ -71,7 +71,11 @@ impl<D: Delivery> WorkerHand<D> {
     }
 
     /// What every call begins with.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "on the way of every message: 26 instructions of 374, counted"
+    )]
+    #[inline(always)]
     fn begin(&mut self) {
         self.cancel.renew();
         self.rest.waiting_since = None;
@@ -81,7 +85,11 @@ impl<D: Delivery> WorkerHand<D> {
     }
 
     /// True while there is something to begin. What has not been begun when the subscription closes is released.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "on the way of every message: 26 instructions of 374, counted"
+    )]
+    #[inline(always)]
     fn may_begin(&mut self) -> bool {
         if self.rest.untouched.is_empty() {
             return false;
@@ -134,10 +142,11 @@ impl<D: Delivery> Hand for WorkerHand<D> {
         if !self.may_begin() {
             return None;
         }
+        let entry = self.rest.untouched.pop_front()?;
         self.rest.stretch.begun += 1;
-        self.current.extend(self.rest.untouched.pop_front());
+        self.current.push(entry);
         self.begin();
-        let in_hand = Self::in_hand(&self.name, &self.cancel, self.current.first()?);
+        let in_hand = Self::in_hand(&self.name, &self.cancel, self.current.last()?);
         Some((in_hand, &mut self.rest))
     }
 
@@ -223,13 +232,21 @@ impl<D: Delivery> Rest<D> {
         &self.buffer.shared
     }
 
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "on the way of every message: 26 instructions of 374, counted"
+    )]
+    #[inline(always)]
     fn ack(&mut self, entry: Entry<D>) {
         self.acked += 1;
         self.settle(entry, Verdict::Ack);
     }
 
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "on the way of every message: 26 instructions of 374, counted"
+    )]
+    #[inline(always)]
     fn settle(&mut self, entry: Entry<D>, verdict: Verdict) {
         let lane = entry.lane();
         self.settled.push((entry.delivery.into_receipt(), verdict));
