@@ -32,6 +32,7 @@ pub mod checks;
 mod harness;
 mod rig;
 mod suite;
+mod tally;
 mod violation;
 
 pub use crate::conformance_suite as suite;

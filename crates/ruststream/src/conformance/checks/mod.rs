@@ -27,6 +27,7 @@ pub use settling::{
     released_keeps_its_place, retried_comes_again_counted, unsettled_comes_again,
 };
 
-use super::rig::{Reader, Rig, Tally, each_once, failed, numbered, payloads, preview, text, within};
+use super::rig::{Reader, Rig, failed, within};
+use super::tally::{Tally, each_once, numbered, payloads, preview, text};
 use super::violation::ensure;
 use super::{Harness, Violation};
