@@ -49,6 +49,8 @@
 
 pub mod app;
 pub mod codec;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod handler;
 pub mod memory;
 pub mod message;
