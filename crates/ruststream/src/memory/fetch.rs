@@ -20,13 +20,14 @@ impl MemoryFetch {
         Self { subscription, cuts }
     }
 
-    /// Takes what is there; false if that is nothing.
+    /// Takes what is there; false if that is nothing. `calls` is 1 where this begins a call of `fetch`, else 0.
     #[inline]
-    fn take(&mut self, room: usize, into: &mut Vec<MemoryDelivery>) -> Result<bool, TransportError> {
+    fn take(&mut self, room: usize, into: &mut Vec<MemoryDelivery>, calls: u64) -> Result<bool, TransportError> {
         let Subscription {
             store, holder, lease, ..
         } = &*self.subscription;
         let mut held = store.lock();
+        held.counts.fetch_calls += calls;
         if held.cuts != self.cuts {
             self.cuts = held.cuts;
             return Err(cut(&store.name));
@@ -46,7 +47,7 @@ impl MemoryFetch {
         let waiting = subscription.store.arrivals.join();
         loop {
             let mut arrival = pin!(waiting.notified());
-            if self.take(room, into)? {
+            if self.take(room, into, 0)? {
                 return Ok(());
             }
             let next_event = subscription.store.lock().next_event();
@@ -73,9 +74,11 @@ impl Fetch for MemoryFetch {
     async fn fetch(&mut self, room: usize, into: &mut Vec<MemoryDelivery>) -> Result<(), TransportError> {
         // Deliveries that are always at hand must not keep the thread from its other tasks.
         tokio::task::consume_budget().await;
-        self.subscription.store.lock().counts.fetch_calls += 1;
-        self.subscription.shared.faults.check(Operation::Fetch)?;
-        if self.take(room, into)? {
+        if let Err(error) = self.subscription.shared.faults.check(Operation::Fetch) {
+            self.subscription.store.lock().counts.fetch_calls += 1;
+            return Err(error);
+        }
+        if self.take(room, into, 1)? {
             return Ok(());
         }
         self.wait(room, into).await

@@ -139,6 +139,8 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
+        // What the fetch half took after the settle half had ended.
+        self.give_back();
         if self.store.kind == Kind::Broadcast {
             self.shared.directory().remove(&self.store);
             self.store.lock().gone = true;

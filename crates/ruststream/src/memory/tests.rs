@@ -271,6 +271,18 @@ async fn deliveries_can_be_settled_after_the_fetch_half_closed() {
     broker.idle("orders").await;
 }
 
+#[tokio::test]
+async fn what_is_fetched_after_the_settle_half_closed_returns_with_the_fetch_half() {
+    let broker = MemoryBroker::new();
+    publish(&broker, "orders", &["a"]).await;
+    let Subscription { mut fetch, settle } = Subscription::open(&broker, Queue::new("orders")).await;
+    drop(settle);
+    fetch.fetch(1, &mut Vec::new()).await.unwrap();
+    assert!(broker.published("orders").is_empty());
+    drop(fetch);
+    assert_eq!(broker.published("orders").len(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_runs_out_moves_the_message_and_makes_its_receipt_stale() {
     let broker = MemoryBroker::new();
