@@ -27,14 +27,19 @@ pub(super) fn trouble_wait(failures: u32) -> Duration {
 /// Fetches until the subscription stops or fails for good, then ends the fetch half.
 pub(super) async fn fetch_all<F: Fetch>(mut half: F, buffer: Arc<Buffer<F::Delivery>>) {
     let shared = buffer.shared.clone();
+    // It outlives the work: what a dropped fetch had brought is released, not lost.
+    let mut chunk = Vec::new();
     {
         let mut stopped = pin!(shared.signals.stop.cancelled());
-        let mut work = pin!(fetch_until_failed(&mut half, &buffer, &shared));
+        let mut work = pin!(fetch_until_failed(&mut half, &mut chunk, &buffer, &shared));
         tokio::select! {
             biased;
             () = &mut stopped => {}
             error = &mut work => shared.fail(&error),
         }
+    }
+    if !chunk.is_empty() {
+        buffer.push(&mut chunk);
     }
     match timeout(CLOSING, half.close()).await {
         Ok(Ok(())) => {}
@@ -44,9 +49,13 @@ pub(super) async fn fetch_all<F: Fetch>(mut half: F, buffer: Arc<Buffer<F::Deliv
 }
 
 /// Fetches; returns the error that ends the subscription.
-async fn fetch_until_failed<F: Fetch>(half: &mut F, buffer: &Buffer<F::Delivery>, shared: &Shared) -> TransportError {
+async fn fetch_until_failed<F: Fetch>(
+    half: &mut F,
+    chunk: &mut Vec<F::Delivery>,
+    buffer: &Buffer<F::Delivery>,
+    shared: &Shared,
+) -> TransportError {
     let mut paused = shared.signals.paused.subscribe();
-    let mut chunk = Vec::new();
     let mut failures = 0u32;
     shared.enter(Phase::Running);
     loop {
@@ -60,7 +69,7 @@ async fn fetch_until_failed<F: Fetch>(half: &mut F, buffer: &Buffer<F::Delivery>
         };
         let fetched = tokio::select! {
             biased;
-            fetched = half.fetch(room, &mut chunk) => fetched,
+            fetched = half.fetch(room, chunk) => fetched,
             _ = paused.wait_for(|paused| *paused) => Ok(()),
         };
         let error = match fetched {
@@ -69,7 +78,7 @@ async fn fetch_until_failed<F: Fetch>(half: &mut F, buffer: &Buffer<F::Delivery>
                     failures = 0;
                     shared.mended(Side::Fetching);
                 }
-                buffer.push(&mut chunk);
+                buffer.push(chunk);
                 continue;
             }
             Ok(()) if *paused.borrow() => continue,
@@ -80,7 +89,7 @@ async fn fetch_until_failed<F: Fetch>(half: &mut F, buffer: &Buffer<F::Delivery>
             Err(error) => error,
         };
         if !chunk.is_empty() {
-            buffer.push(&mut chunk);
+            buffer.push(chunk);
         }
         let mut error = error;
         loop {

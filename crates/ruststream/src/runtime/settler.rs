@@ -73,10 +73,8 @@ where
     async fn run(&mut self, shared: &Arc<Shared>) {
         loop {
             let sealed = self.buffer.swap_finished(&mut self.group, &mut self.confirming);
-            if !self.confirming.is_empty() {
+            if !self.group.is_empty() || !self.confirming.is_empty() {
                 self.confirm(shared).await;
-            }
-            if !self.group.is_empty() {
                 self.settle(shared).await;
                 // Under load the receipts never cease; the leases are looked after in between.
                 if self.renewal.is_due() {
@@ -94,6 +92,9 @@ where
 
     /// Publishes replies and dead letters as one group, and decides anew about the originals of those not confirmed.
     async fn confirm(&mut self, shared: &Arc<Shared>) {
+        if self.confirming.is_empty() {
+            return;
+        }
         let outgoing: Vec<Outgoing<'_>> = self
             .confirming
             .iter()

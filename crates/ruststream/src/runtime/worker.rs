@@ -282,8 +282,11 @@ impl<D: Delivery> Rest<D> {
 
     fn wait_begins(&mut self) -> Instant {
         let now = Instant::now();
-        // What came before the waiting call is timed without it, and settled without it.
-        let before = std::mem::replace(&mut self.stretch.begun, 1).saturating_sub(1);
+        // What came before the waiting call is timed without it, and settled without it. A batch is one call.
+        let before = match self.shared().settings.batch {
+            Some(_) => 0,
+            None => std::mem::replace(&mut self.stretch.begun, 1).saturating_sub(1),
+        };
         if before > 0 {
             self.shared().served(before, now - self.stretch.since);
             self.stretch.since = now;
