@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ruststream::app::{AppInfo, RustStream};
 use ruststream::handler::{BatchOutcome, Batched, Call, Definition, Handler, Outcome, Scope, Single, Subscriber};
@@ -19,6 +19,7 @@ use ruststream::message::Outgoing;
 use ruststream::transport::Publish;
 use serde::Deserialize;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 const SCENARIOS: &[&str] = &["bytes", "json-small", "pool4", "batch64", "reply"];
 

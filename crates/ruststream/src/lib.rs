@@ -42,7 +42,7 @@
 //!
 //! # Where things are
 //!
-//! - [`app`]: putting a service together, starting, watching and stopping it; the attributes `#[subscriber]` and `#[ruststream::app]` write the rest.
+//! - [`mod@app`]: putting a service together, starting, watching and stopping it; the attributes `#[subscriber]` and `#[ruststream::app]` write the rest.
 //! - [`handler`]: what a handler can take and return. [`publish`]: sending messages. [`policy`]: retries and order.
 //! - [`message`] and [`codec`]: headers, payloads, JSON.
 //! - [`transport`]: the contract that a broker crate implements; `conformance` (feature `conformance`): the suite that proves it.
