@@ -8,7 +8,7 @@ use crate::codec::Codec;
 use crate::handler::{Scope, Subscriber};
 use crate::policy::{OnUndecodable, OrderBy, Retry};
 use crate::publish::Publisher;
-use crate::runtime::{Batch, Settings};
+use crate::runtime::{Batch, LONGEST, Settings};
 use crate::transport::{Broker, Source};
 
 /// A broker of an app, while handlers are mounted on it.
@@ -86,7 +86,7 @@ impl<B: Broker> Subscription<B> {
 
     /// Sets how long the first message of a batch waits for others. 20 ms where nothing is set.
     pub fn batch_age(&mut self, age: Duration) -> &mut Self {
-        self.settings.batch.get_or_insert_default().age = age;
+        self.settings.batch.get_or_insert_default().age = age.min(LONGEST);
         self
     }
 
@@ -125,7 +125,7 @@ impl<B: Broker> Subscription<B> {
 
     /// Sets how long one call may wait. None where nothing is set. A call past it is dropped and counts as failed.
     pub fn timeout(&mut self, limit: Duration) -> &mut Self {
-        self.settings.timeout = Some(limit);
+        self.settings.timeout = Some(limit.min(LONGEST));
         self
     }
 

@@ -12,6 +12,7 @@ use tokio::time::{Duration, Instant};
 use super::judge::{Decision, judge};
 use super::ready::Ready;
 use super::room::{self, InHand};
+use super::settings::LONGEST;
 use super::shared::{Counts, Shared};
 use crate::handler::{Cancel, Ended, Failure, FailureKind, Outcome};
 use crate::message::Incoming;
@@ -328,11 +329,11 @@ impl<D: Delivery> Buffer<D> {
         let mut queue = self.queue();
         if queue.closed {
             drop(queue);
-            self.settle_one(entry.delivery.into_receipt(), Verdict::Retry { after: Duration::ZERO });
+            self.retry_elsewhere(entry, wait);
             return;
         }
         queue.kept_so_far += 1;
-        let place = (Instant::now() + wait, queue.kept_so_far);
+        let place = (Instant::now() + wait.min(LONGEST), queue.kept_so_far);
         queue.kept.insert(place, entry);
         drop(queue);
         self.shared.signals.held.notify_one();
@@ -407,6 +408,16 @@ impl<D: Delivery> Buffer<D> {
         }
     }
 
+    /// Gives a message back for a retry, because this app stops.
+    fn retry_elsewhere(&self, entry: Entry<D>, wait: Duration) {
+        let after = if self.shared.capabilities.delay() {
+            wait
+        } else {
+            Duration::ZERO
+        };
+        self.settle_one(entry.delivery.into_receipt(), Verdict::Retry { after });
+    }
+
     fn settle_one(&self, receipt: D::Receipt, verdict: Verdict) {
         self.finished().settled.push((receipt, verdict));
         self.shared.signals.finished.notify_one();
@@ -455,12 +466,7 @@ impl<D: Delivery> Buffer<D> {
         let waiting = ready.into_iter().chain(lanes.into_values().flatten());
         self.release(waiting.map(|entry| entry.delivery));
         for ((due, _), entry) in kept {
-            let after = if self.shared.capabilities.delay() {
-                due.saturating_duration_since(Instant::now())
-            } else {
-                Duration::ZERO
-            };
-            self.settle_one(entry.delivery.into_receipt(), Verdict::Retry { after });
+            self.retry_elsewhere(entry, due.saturating_duration_since(Instant::now()));
         }
     }
 

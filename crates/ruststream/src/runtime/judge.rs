@@ -7,7 +7,7 @@ use super::buffer::Purpose;
 use super::shared::{Counts, Shared};
 use crate::handler::{Ended, Failure, FailureKind, HandlerOutcome, Interrupt, Outcome};
 use crate::message::{Incoming, header};
-use crate::policy::{Backoff, OnUndecodable};
+use crate::policy::{Backoff, OnUndecodable, Retry};
 use crate::publish::Prepared;
 use crate::transport::{DeadLetter, DeadReason, TransportError, Verdict};
 
@@ -93,40 +93,34 @@ fn judge_said(shared: &Shared, message: &Incoming<'_>, said: HandlerOutcome) -> 
             Decision::Settle(Verdict::Ack)
         }
         HandlerOutcome::DeadLetter { reason } => bury(shared, message, DeadReason::Rejected, reason),
-        HandlerOutcome::Retry { after } => {
-            match shared.settings.retry.after(message.attempt(), None, fastrand::f64()) {
-                Some(backoff) => again(shared, after.unwrap_or(backoff)),
-                None => bury(
-                    shared,
-                    message,
-                    DeadReason::AttemptsExhausted,
-                    "the handler asked for one more attempt than the retry policy has".to_owned(),
-                ),
-            }
-        }
+        HandlerOutcome::Retry { after } => match wait_after(shared, message.attempt(), None) {
+            Some(backoff) => again(shared, after.unwrap_or(backoff)),
+            None => bury(
+                shared,
+                message,
+                DeadReason::AttemptsExhausted,
+                "the handler asked for one more attempt than the retry policy has".to_owned(),
+            ),
+        },
     }
 }
 
 fn judge_failure(shared: &Shared, message: &Incoming<'_>, failure: Failure) -> Decision {
     let decision = failed(shared, message, &failure);
-    // The error is the user's: its drop may panic.
-    if catch_unwind(AssertUnwindSafe(|| drop(failure))).is_err() {
+    let_go(shared, failure);
+    decision
+}
+
+/// Drops what holds errors of the user, whose drop may panic.
+pub(super) fn let_go<T>(shared: &Shared, errors: T) {
+    if catch_unwind(AssertUnwindSafe(|| drop(errors))).is_err() {
         tracing::error!(subscription = %shared.name, "an error panicked while it was dropped");
     }
-    decision
 }
 
 fn failed(shared: &Shared, message: &Incoming<'_>, failure: &Failure) -> Decision {
     Counts::add(&shared.counts.failed, 1);
-    // The policy's exceptions are the user's code too.
-    let wait = catch_unwind(AssertUnwindSafe(|| {
-        failure.with_cause(|cause| shared.settings.retry.after(message.attempt(), cause, fastrand::f64()))
-    }))
-    .unwrap_or_else(|_| {
-        tracing::error!(subscription = %shared.name, "the retry policy panicked; its default holds");
-        crate::policy::Retry::default().after(message.attempt(), fastrand::f64())
-    });
-    match wait {
+    match wait_after(shared, message.attempt(), Some(failure)) {
         Some(wait) => {
             tracing::warn!(
                 subscription = %shared.name, attempt = message.attempt(), kind = ?failure.kind(), error = failure.text(), ?wait,
@@ -141,6 +135,20 @@ fn failed(shared: &Shared, message: &Incoming<'_>, failure: &Failure) -> Decisio
             failure.text().to_owned(),
         ),
     }
+}
+
+/// The wait after `attempt` failed, or `None` if it was the last.
+fn wait_after(shared: &Shared, attempt: u32, failure: Option<&Failure>) -> Option<Duration> {
+    let policy = &shared.settings.retry;
+    // Its exceptions and a backoff of one's own are the user's code: they may panic.
+    catch_unwind(AssertUnwindSafe(|| match failure {
+        Some(failure) => failure.with_cause(|cause| policy.after(attempt, cause, fastrand::f64())),
+        None => policy.after(attempt, None, fastrand::f64()),
+    }))
+    .unwrap_or_else(|_| {
+        tracing::error!(subscription = %shared.name, "the retry policy panicked; its default holds");
+        Retry::default().after(attempt, fastrand::f64())
+    })
 }
 
 fn judge_undecodable(shared: &Shared, message: &Incoming<'_>, text: String) -> Decision {
@@ -175,7 +183,6 @@ fn bury(shared: &Shared, message: &Incoming<'_>, reason: DeadReason, error: Stri
         subscription = %shared.name, attempt = message.attempt(), %reason, error,
         "a message becomes a dead letter"
     );
-    Counts::add(&shared.counts.dead_lettered, 1);
     let letter = DeadLetter {
         reason,
         error,
@@ -184,7 +191,10 @@ fn bury(shared: &Shared, message: &Incoming<'_>, reason: DeadReason, error: Stri
         at: SystemTime::now(),
     };
     match &shared.settings.dead_letter {
-        None if shared.capabilities.dead_letters() => Decision::Settle(Verdict::DeadLetter(Box::new(letter))),
+        None if shared.capabilities.dead_letters() => {
+            Counts::add(&shared.counts.dead_lettered, 1);
+            Decision::Settle(Verdict::DeadLetter(Box::new(letter)))
+        }
         None => Decision::Confirm(
             Box::new(copy_of(message, &letter, format!("{}.dead", shared.name))),
             Purpose::DeadLetter,

@@ -20,6 +20,6 @@ mod shared;
 mod subscription;
 mod worker;
 
-pub(crate) use settings::{Batch, Settings};
+pub(crate) use settings::{Batch, LONGEST, Settings};
 pub(crate) use shared::{Phase, Shared, Signals, chain};
 pub(crate) use subscription::run;

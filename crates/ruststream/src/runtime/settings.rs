@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use crate::policy::{OnUndecodable, OrderBy, RetryRules};
 
+/// A time beyond this is as good as for ever, and stays inside what an `Instant` can say.
+pub(crate) const LONGEST: Duration = Duration::from_hours(100 * 365 * 24);
+
 /// The settings of one subscription.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {

@@ -109,9 +109,11 @@ where
             let failure = result.as_ref().err().and_then(|error| error.for_message(position));
             let verdict = match failure {
                 None => {
-                    if purpose == Purpose::Reply {
-                        Counts::add(&shared.counts.acked, 1);
-                    }
+                    let counter = match purpose {
+                        Purpose::Reply => &shared.counts.acked,
+                        Purpose::DeadLetter => &shared.counts.dead_lettered,
+                    };
+                    Counts::add(counter, 1);
                     Verdict::Ack
                 }
                 Some(error) => match not_confirmed(shared, &entry.incoming(), purpose, error) {

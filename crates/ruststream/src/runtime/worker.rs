@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::buffer::{Buffer, Entry, Take};
-use super::judge::{judge, judge_shared, release};
+use super::judge::{judge, judge_shared, let_go, release};
 use super::shared::{Counts, Shared};
 use crate::handler::{
     BatchOutcome, Cancel, Desk, Ended, Failure, FailureKind, Hand, HandlerOutcome, InHand, Interrupt, Outcome,
@@ -191,14 +191,15 @@ impl<D: Delivery> Hand for WorkerHand<D> {
                 }
                 return;
             }
-            Ended::Said(BatchOutcome::Each(outcomes)) => failed(
-                FailureKind::WrongCount,
-                format!(
+            Ended::Said(BatchOutcome::Each(outcomes)) => {
+                let text = format!(
                     "the batch handler answered {} outcomes for {} messages; return one for each, in their order",
                     outcomes.len(),
                     self.current.len()
-                ),
-            ),
+                );
+                let_go(self.rest.shared(), outcomes);
+                failed(FailureKind::WrongCount, text)
+            }
             Ended::Said(BatchOutcome::All(outcome)) => outcome,
             Ended::Interrupted(Interrupt::TimedOut(limit)) => failed(
                 FailureKind::Timeout,
@@ -220,6 +221,7 @@ impl<D: Delivery> Hand for WorkerHand<D> {
             let decision = judge_shared(self.rest.shared(), &entry.incoming(), &outcome);
             self.rest.buffer.carry_out(entry, decision);
         }
+        let_go(self.rest.shared(), outcome);
     }
 }
 
