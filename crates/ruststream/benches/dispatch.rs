@@ -13,7 +13,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ruststream::app::{AppInfo, RustStream};
-use ruststream::handler::{BatchOutcome, Batched, Call, Definition, Handler, Outcome, Scope, Single, Subscriber};
+use ruststream::handler::{
+    BatchOutcome, Batched, Call, Definition, Handler, Layers, Mounting, Outcome, Single, Subscriber,
+};
 use ruststream::memory::MemoryBroker;
 use ruststream::message::Outgoing;
 use ruststream::transport::Publish;
@@ -107,8 +109,8 @@ macro_rules! subscriber {
                 $definition
             }
 
-            fn into_handler(self, scope: Scope<()>) -> Handler {
-                Handler::$make(self, scope)
+            fn into_handler<L: Layers>(self, mounting: Mounting<(), L>) -> Handler {
+                mounting.$make(self)
             }
         }
     };

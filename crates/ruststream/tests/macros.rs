@@ -76,7 +76,7 @@ impl<'a, S: Send + Sync> Extract<'a, S> for Sender<'a> {
 
 /// Runs an app of `mount` on a broker, and hands both to `test`; the lines that were written once all is settled.
 async fn lines_of(
-    mount: impl FnOnce(&mut ruststream::app::BrokerScope<MemoryBroker, Book>),
+    mount: impl FnOnce(&mut ruststream::app::BrokerScope<'_, MemoryBroker, Book>),
     test: impl AsyncFnOnce(&MemoryBroker, Publisher),
 ) -> Vec<String> {
     let (book, broker) = (Book::default(), MemoryBroker::new());
@@ -483,7 +483,9 @@ mod batches {
         dead(broker, name)
     }
 
-    fn mounted<H: Subscriber<Book>>(handler: H) -> impl FnOnce(&mut ruststream::app::BrokerScope<MemoryBroker, Book>) {
+    fn mounted<H: Subscriber<Book>>(
+        handler: H,
+    ) -> impl FnOnce(&mut ruststream::app::BrokerScope<'_, MemoryBroker, Book>) {
         |broker| {
             broker
                 .include(handler)

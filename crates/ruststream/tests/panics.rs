@@ -8,7 +8,7 @@ use std::fmt;
 use common::{Record, handler, health, publish, publish_ids, publish_keyed, start, start_one, within};
 use ruststream::app::{Running, Subscription};
 use ruststream::handler::{
-    BatchOutcome, Batched, Call, Definition, Extract, Handler, Outcome, Scope, Single, Subscriber,
+    BatchOutcome, Batched, Call, Definition, Extract, Handler, Layers, Mounting, Outcome, Single, Subscriber,
 };
 use ruststream::policy::Backoff;
 use ruststream::prelude::*;
@@ -324,8 +324,8 @@ impl Subscriber<Handled> for EarlyPanic {
         Definition::new("early", "orders")
     }
 
-    fn into_handler(self, scope: Scope<Handled>) -> Handler {
-        Handler::single(self, scope)
+    fn into_handler<L: Layers>(self, mounting: Mounting<Handled, L>) -> Handler {
+        mounting.single(self)
     }
 }
 
@@ -351,8 +351,8 @@ impl Subscriber<Handled> for EarlyBatchPanic {
         Definition::new("early", "orders").with_batch()
     }
 
-    fn into_handler(self, scope: Scope<Handled>) -> Handler {
-        Handler::batched(self, scope)
+    fn into_handler<L: Layers>(self, mounting: Mounting<Handled, L>) -> Handler {
+        mounting.batched(self)
     }
 }
 

@@ -25,7 +25,10 @@ pub(super) fn stub(function: &ItemFn) -> TokenStream {
                 ::core::unreachable!()
             }
 
-            fn into_handler(self, _: ::ruststream::handler::Scope<__State>) -> ::ruststream::handler::Handler {
+            fn into_handler<__Layers: ::ruststream::handler::Layers>(
+                self,
+                _: ::ruststream::handler::Mounting<__State, __Layers>,
+            ) -> ::ruststream::handler::Handler {
                 ::core::unreachable!()
             }
         }
@@ -57,8 +60,11 @@ impl ToTokens for Subscriber<'_> {
                     #definition
                 }
 
-                fn into_handler(self, __scope: ::ruststream::handler::Scope<__State>) -> ::ruststream::handler::Handler {
-                    ::ruststream::handler::Handler::#erase(self, __scope)
+                fn into_handler<__Layers: ::ruststream::handler::Layers>(
+                    self,
+                    __mounting: ::ruststream::handler::Mounting<__State, __Layers>,
+                ) -> ::ruststream::handler::Handler {
+                    __mounting.#erase(self)
                 }
             }
 

@@ -89,17 +89,17 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
             let name = match source {
                 SourceChoice::Given(opener) => opener.name().to_owned(),
                 SourceChoice::ByName => {
-                    if let Err(error) = self.broker.source(definition.name) {
+                    if let Err(error) = self.broker.source(&definition.name) {
                         problems.push(format!("{place}: {error}"));
                     }
-                    if let Some((other, _)) = by_name.iter().find(|(_, name)| *name == definition.name) {
+                    if let Some((other, _)) = by_name.iter().find(|(_, name)| **name == *definition.name) {
                         problems.push(format!(
                             "{place}: `{other}` reads the same name, so each message would go to one of the two by chance; give them \
                              different names, or one of them `.workers(2)`"
                         ));
                     }
-                    by_name.push((definition.handler, definition.name));
-                    definition.name.to_owned()
+                    by_name.push((definition.handler, &definition.name));
+                    definition.name.to_string()
                 }
             };
             let reply = definition.reply.map(|reply| format!(" -> {reply}")).unwrap_or_default();
@@ -131,7 +131,7 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                 } = subscription;
                 let opener: Box<dyn Opener<B::Connection>> = match source {
                     SourceChoice::Given(opener) => opener,
-                    SourceChoice::ByName => match broker.source(definition.name) {
+                    SourceChoice::ByName => match broker.source(&definition.name) {
                         Ok(source) => Box::new(source),
                         Err(error) => {
                             return Err(AppError::broker(format!("`{}` on {label}", definition.name), error));

@@ -150,12 +150,10 @@ impl AppBuilder<()> {
 
 impl<S: Send + Sync + 'static> AppBuilder<S> {
     /// Adds a broker and what is mounted on it.
-    pub fn with_broker<B: Broker>(mut self, broker: B, mount: impl FnOnce(&mut BrokerScope<B, S>)) -> Self {
-        let mut scope = BrokerScope::new(self.state.clone());
-        mount(&mut scope);
-        self.app
-            .brokers
-            .push(Box::new(Mounts::new(broker, scope.into_mounts())));
+    pub fn with_broker<B: Broker>(mut self, broker: B, mount: impl FnOnce(&mut BrokerScope<'_, B, S>)) -> Self {
+        let mut mounts = Vec::new();
+        mount(&mut BrokerScope::new(self.state.clone(), &mut mounts));
+        self.app.brokers.push(Box::new(Mounts::new(broker, mounts)));
         self
     }
 

@@ -1,48 +1,77 @@
 //! Mounting handlers on a broker.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::broker::{Mount, Opener, SourceChoice};
 use crate::codec::Codec;
-use crate::handler::{Scope, Subscriber};
+use crate::handler::{Layer, Layers, Mounting, Scope, Stack, Subscriber};
 use crate::policy::{OnUndecodable, OrderBy, Retry};
 use crate::publish::Publisher;
 use crate::runtime::{Batch, LONGEST, Settings};
 use crate::transport::{Broker, Source};
 
-/// A broker of an app, while handlers are mounted on it.
-pub struct BrokerScope<B: Broker, S> {
+/// A broker of an app, while handlers are mounted on it. `S` is the state they see, `L` the layers around them.
+///
+/// Scopes nest: [`layer`](Self::layer), [`prefix`](Self::prefix) and [`with_state`](Self::with_state) lend a scope within this one. A
+/// function that takes a scope is a router:
+///
+/// ```
+/// use ruststream::app::BrokerScope;
+/// use ruststream::handler::Layers;
+/// use ruststream::prelude::*;
+/// use ruststream::transport::Broker;
+///
+/// #[subscriber("placed")]
+/// async fn placed(order: u64) {}
+///
+/// fn orders<B: Broker, L: Layers>(scope: &mut BrokerScope<'_, B, (), L>) {
+///     scope.include(placed);
+/// }
+///
+/// let app = RustStream::new(AppInfo::new("shop", "1.0.0"))
+///     .with_broker(MemoryBroker::new(), |broker| broker.prefix("orders.", orders))
+///     .build();
+/// assert!(app.check().unwrap()[0].contains("orders.placed"));
+/// ```
+pub struct BrokerScope<'m, B: Broker, S, L = ()> {
     state: Arc<S>,
-    mounts: Vec<Mount<B>>,
+    layers: L,
+    prefix: String,
+    mounts: &'m mut Vec<Mount<B>>,
 }
 
-impl<B: Broker, S: Send + Sync + 'static> BrokerScope<B, S> {
-    pub(super) fn new(state: Arc<S>) -> Self {
+impl<'m, B: Broker, S: Send + Sync + 'static> BrokerScope<'m, B, S> {
+    pub(super) fn new(state: Arc<S>, mounts: &'m mut Vec<Mount<B>>) -> Self {
         Self {
             state,
-            mounts: Vec::new(),
+            layers: (),
+            prefix: String::new(),
+            mounts,
         }
     }
+}
 
-    pub(super) fn into_mounts(self) -> Vec<Mount<B>> {
-        self.mounts
-    }
-
+impl<B: Broker, S: Send + Sync + 'static, L: Layers> BrokerScope<'_, B, S, L> {
     /// Mounts a handler. What is set on the answer holds for its subscription.
     pub fn include<H: Subscriber<S>>(&mut self, handler: H) -> &mut Subscription<B> {
-        let definition = handler.definition();
-        let state = self.state.clone();
+        let mut definition = handler.definition();
+        if !self.prefix.is_empty() {
+            definition.name = Cow::Owned(format!("{}{}", self.prefix, definition.name));
+        }
+        let (state, layers) = (self.state.clone(), self.layers.clone());
         let settings = Settings {
             batch: definition.batch.then(Batch::default),
             ..Settings::default()
         };
         let make = Box::new(move |publisher: Publisher| {
-            handler.into_handler(Scope {
+            let scope = Scope {
                 state,
                 publisher,
                 codec: Codec::default(),
-            })
+            };
+            handler.into_handler(Mounting { scope, layers })
         });
         self.mounts.push(Mount {
             subscription: Subscription {
@@ -54,6 +83,40 @@ impl<B: Broker, S: Send + Sync + 'static> BrokerScope<B, S> {
         });
         let last = self.mounts.len() - 1;
         &mut self.mounts[last].subscription
+    }
+
+    /// Lends a scope whose handlers have `layer` around them, inside the layers of this scope.
+    pub fn layer<N: Layer>(&mut self, layer: N, mount: impl FnOnce(&mut BrokerScope<'_, B, S, Stack<L, N>>)) {
+        mount(&mut BrokerScope {
+            state: self.state.clone(),
+            layers: Stack::new(self.layers.clone(), layer),
+            prefix: self.prefix.clone(),
+            mounts: self.mounts,
+        });
+    }
+
+    /// Lends a scope whose handlers subscribe to their name with `prefix` before it, behind the prefix of this scope.
+    pub fn prefix(&mut self, prefix: &str, mount: impl FnOnce(&mut BrokerScope<'_, B, S, L>)) {
+        mount(&mut BrokerScope {
+            state: self.state.clone(),
+            layers: self.layers.clone(),
+            prefix: format!("{}{prefix}", self.prefix),
+            mounts: self.mounts,
+        });
+    }
+
+    /// Lends a scope whose handlers see a state of their own, such as a part of this scope's.
+    pub fn with_state<T: Send + Sync + 'static>(
+        &mut self,
+        state: impl FnOnce(&S) -> T,
+        mount: impl FnOnce(&mut BrokerScope<'_, B, T, L>),
+    ) {
+        mount(&mut BrokerScope {
+            state: Arc::new(state(&self.state)),
+            layers: self.layers.clone(),
+            prefix: self.prefix.clone(),
+            mounts: self.mounts,
+        });
     }
 }
 
@@ -161,7 +224,7 @@ impl<B: Broker> std::fmt::Debug for Subscription<B> {
     }
 }
 
-impl<B: Broker, S> std::fmt::Debug for BrokerScope<B, S> {
+impl<B: Broker, S, L> std::fmt::Debug for BrokerScope<'_, B, S, L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("BrokerScope")
             .field("mounts", &self.mounts.len())

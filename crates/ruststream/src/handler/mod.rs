@@ -4,6 +4,7 @@ mod batch;
 mod call;
 mod context;
 mod extract;
+mod layers;
 mod outcome;
 mod pump;
 mod subscriber;
@@ -12,6 +13,7 @@ pub use batch::{Batch, BatchOutcome, IntoBatchOutcome};
 pub use call::{Call, Scope};
 pub use context::Context;
 pub use extract::{Extract, FromState, State};
+pub use layers::{Layer, Layers, Mounting, Stack};
 pub use outcome::{Failure, FailureKind, HandlerOutcome, IntoFailure, IntoOutcome, Outcome};
 pub use subscriber::{Batched, Definition, Handler, IntoReply, Message, Single, Subscriber};
 

@@ -1,12 +1,13 @@
 //! What `#[subscriber]` makes of an `async fn`, and how it is driven.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::pump::{BatchPump, Pump, SinglePump};
-use super::{BatchOutcome, Call, Outcome, Scope};
+use super::{BatchOutcome, Call, Layers, Mounting, Outcome, Scope};
 
 /// What a subscription reads and answers, as written on `#[subscriber]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub struct Definition {
     /// The name of the handler function.
     pub handler: &'static str,
     /// The name that it subscribes to.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Where its replies go.
     pub reply: Option<&'static str>,
     /// Its doc comment.
@@ -29,7 +30,7 @@ impl Definition {
     pub const fn new(handler: &'static str, name: &'static str) -> Self {
         Self {
             handler,
-            name,
+            name: Cow::Borrowed(name),
             reply: None,
             description: "",
             batch: false,
@@ -68,8 +69,8 @@ pub trait Subscriber<S>: Sized + Send + Sync + 'static {
     /// What it reads and answers.
     fn definition(&self) -> Definition;
 
-    /// The handler, ready to be driven.
-    fn into_handler(self, scope: Scope<S>) -> Handler;
+    /// The handler, ready to be driven: [`Mounting::single`] or [`Mounting::batched`] makes it.
+    fn into_handler<L: Layers>(self, mounting: Mounting<S, L>) -> Handler;
 }
 
 /// A handler of single messages.
@@ -91,15 +92,13 @@ pub struct Handler {
 }
 
 impl Handler {
-    /// Erases a handler of single messages.
-    pub fn single<S: Send + Sync + 'static>(handler: impl Single<S>, scope: Scope<S>) -> Self {
+    pub(super) fn single<S: Send + Sync + 'static>(handler: impl Single<S>, scope: Scope<S>) -> Self {
         Self {
             pump: Arc::new(SinglePump::new(handler, scope)),
         }
     }
 
-    /// Erases a handler of batches.
-    pub fn batched<S: Send + Sync + 'static>(handler: impl Batched<S>, scope: Scope<S>) -> Self {
+    pub(super) fn batched<S: Send + Sync + 'static>(handler: impl Batched<S>, scope: Scope<S>) -> Self {
         Self {
             pump: Arc::new(BatchPump::new(handler, scope)),
         }

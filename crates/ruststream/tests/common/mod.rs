@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ruststream::app::{AppBuilder, BrokerScope, Running, Subscription, SubscriptionHealth};
-use ruststream::handler::{Call, Definition, Handler, IntoOutcome, Outcome, Scope, Single, Subscriber};
+use ruststream::handler::{Call, Definition, Handler, IntoOutcome, Layers, Mounting, Outcome, Single, Subscriber};
 use ruststream::memory::MemoryBroker;
 use ruststream::message::{Headers, Outgoing};
 use ruststream::prelude::*;
@@ -31,12 +31,12 @@ pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// An app of one broker, started.
-pub(crate) async fn start<B: Broker>(broker: B, mount: impl FnOnce(&mut BrokerScope<B, ()>)) -> Running {
+pub(crate) async fn start<B: Broker>(broker: B, mount: impl FnOnce(&mut BrokerScope<'_, B, ()>)) -> Running {
     app(broker, mount).start().await.unwrap()
 }
 
 /// An app of one broker, still to be set up.
-pub(crate) fn app<B: Broker>(broker: B, mount: impl FnOnce(&mut BrokerScope<B, ()>)) -> AppBuilder<()> {
+pub(crate) fn app<B: Broker>(broker: B, mount: impl FnOnce(&mut BrokerScope<'_, B, ()>)) -> AppBuilder<()> {
     RustStream::new(AppInfo::new("test", "1.0.0")).with_broker(broker, mount)
 }
 
@@ -221,7 +221,7 @@ where
         Definition::new("closure", self.name)
     }
 
-    fn into_handler(self, scope: Scope<()>) -> Handler {
-        Handler::single(self, scope)
+    fn into_handler<L: Layers>(self, mounting: Mounting<(), L>) -> Handler {
+        mounting.single(self)
     }
 }
