@@ -105,7 +105,8 @@ async fn take_turns(loops: &[&Loop], rounds: usize, count: usize) -> Result<(), 
         for (one, rates) in loops.iter().zip(&mut rates) {
             let directory = tempfile::tempdir()?;
             let count = count / one.share;
-            let took = (one.run)(directory.path().join("bench.db"), count).await?;
+            // As in a service: on a worker of the runtime, not on the thread that started it.
+            let took = tokio::spawn((one.run)(directory.path().join("bench.db"), count)).await??;
             rates.push(count as f64 / took.as_secs_f64());
         }
     }
@@ -234,6 +235,9 @@ async fn halves(path: PathBuf, count: usize, in_turn: bool) -> Result<Duration, 
         }
     }
     let took = start.elapsed();
+    if std::env::var_os("BENCH_STATISTICS").is_some() {
+        println!("{count} messages, {:?}", connection.statistics());
+    }
     connection.close().await;
     Ok(took)
 }
@@ -283,6 +287,9 @@ async fn publish(path: PathBuf, count: usize, tasks: usize) -> Result<Duration, 
         ended??;
     }
     let took = start.elapsed();
+    if std::env::var_os("BENCH_STATISTICS").is_some() {
+        println!("{count} messages, {:?}", connection.statistics());
+    }
     connection.close().await;
     Ok(took)
 }

@@ -18,7 +18,9 @@ impl Harness for SqliteFile {
     type Broker = SqlxBroker;
 
     async fn start() -> Self {
-        Self { folder: TempDir::new().unwrap() }
+        Self {
+            folder: TempDir::new().unwrap(),
+        }
     }
 
     fn broker(&self) -> SqlxBroker {

@@ -4,12 +4,13 @@ mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ruststream::message::{Headers, Outgoing};
 use ruststream::transport::{Broker, Connection, DeadLetter, DeadReason, Delivery, Publish, Settle, Verdict};
 use ruststream_sqlx::Inbox;
 use support::{File, numbers, open, payloads, publish, publish_numbers, receipts, subscribe};
+use tokio::time::Instant;
 
 fn letter(error: &str) -> Verdict {
     Verdict::DeadLetter(Box::new(DeadLetter {
@@ -70,7 +71,7 @@ async fn a_delayed_message_comes_when_it_is_due_and_not_before() {
         .connect()
         .await
         .unwrap();
-    let message = Outgoing::new("orders", b"later").with_delay(Duration::from_secs(3_600));
+    let message = Outgoing::new("orders", b"later").with_delay(Duration::from_hours(1));
     connection.publisher().publish(&[message]).await.unwrap();
     let mut orders = subscribe(&connection, "orders").await;
 
@@ -372,8 +373,8 @@ async fn ids_beyond_two_to_the_31_and_near_the_end_work() {
         let again = orders.take(2).await;
         assert_eq!(orders.ack(again).await.stale, 0);
         assert_eq!(connection.dead_letters().replay_queue("orders").await.unwrap(), 1);
-        let last = orders.take(1).await;
-        assert_eq!(payloads(&last), ["4"]);
-        assert_eq!(orders.ack(last).await.stale, 0);
+        let replayed = orders.take(1).await;
+        assert_eq!(payloads(&replayed), ["4"]);
+        assert_eq!(orders.ack(replayed).await.stale, 0);
     }
 }

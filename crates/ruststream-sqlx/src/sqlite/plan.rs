@@ -3,13 +3,16 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use futures_util::TryStreamExt;
+use futures_util::{FutureExt, Stream, StreamExt, TryStreamExt};
 use ruststream::message::Headers;
 use ruststream::transport::DeadLetter;
 use sqlx::encode::Encode;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection, SqliteRow};
 use sqlx::types::Type;
 use sqlx::{Arguments, AssertSqlSafe, Either, Executor, Row};
+
+use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use super::statements;
 use crate::clock::to_millis;
@@ -133,10 +136,7 @@ impl Plan {
     pub(super) fn insert(&mut self, rows: &[&NewRow]) {
         let mut rest = rows;
         while !rest.is_empty() {
-            let size = statements::INSERT_SIZES
-                .into_iter()
-                .find(|size| *size <= rest.len())
-                .unwrap_or(1);
+            let size = statements::insert_size(rest.len());
             let (group, tail) = rest.split_at(size);
             rest = tail;
             let text = self.room_for_one();
@@ -233,6 +233,7 @@ impl Plan {
     pub(super) async fn run(
         &self,
         connection: &mut SqliteConnection,
+        commits: &Notify,
         answers: &mut [Answer],
     ) -> Result<(), sqlx::Error> {
         if let Some(error) = &self.error {
@@ -241,24 +242,52 @@ impl Plan {
         for text in &self.texts {
             let query = sqlx::query_with(AssertSqlSafe(text.sql.clone()), text.arguments.clone());
             let mut stream = connection.fetch_many(query);
-            let mut steps = text.steps.iter();
-            let mut step = steps.next();
-            while let Some(item) = stream.try_next().await? {
-                match (step, item) {
-                    (Some(Step::Rows(operation)), Either::Right(row)) => take_row(&row, &mut answers[*operation])?,
-                    (Some(Step::Ids(operation)), Either::Right(row)) => answers[*operation].ids.push(row.try_get(0)?),
-                    (_, Either::Right(_)) => {}
-                    (done, Either::Left(result)) => {
-                        if let Some(Step::Affected(operation)) = done {
-                            answers[*operation].affected.push(result.rows_affected());
+            // One statement alone has one answer: nothing to sleep through.
+            let mut first = if text.steps.len() > 1 {
+                start_quietly(&mut stream, commits).await
+            } else {
+                None
+            };
+            // Done with the last answer: waiting for the end of the stream would wake the task once more.
+            for step in &text.steps {
+                loop {
+                    let item = match first.take() {
+                        Some(item) => Some(item?),
+                        None => stream.try_next().await?,
+                    };
+                    match (step, item) {
+                        (Step::Rows(operation), Some(Either::Right(row))) => take_row(&row, &mut answers[*operation])?,
+                        (Step::Ids(operation), Some(Either::Right(row))) => {
+                            answers[*operation].ids.push(row.try_get(0)?)
                         }
-                        step = steps.next();
+                        (_, Some(Either::Right(_))) => {}
+                        (Step::Affected(operation), Some(Either::Left(result))) => {
+                            answers[*operation].affected.push(result.rows_affected());
+                            break;
+                        }
+                        (_, Some(Either::Left(_))) => break,
+                        (_, None) => return Err(sqlx::Error::WorkerCrashed),
                     }
                 }
             }
         }
         Ok(())
     }
+}
+
+/// Starts a text, and sleeps through its answers until its commit begins.
+///
+/// They come from another thread, slower than they are read: read as they come, each would wake the task once, and waking
+/// costs more than the row. So the first poll, which sends the text, leaves no waker behind, and the commit hook wakes the
+/// task when all but the last are there. A text that fails has no commit: a millisecond later the answers are read as they come.
+async fn start_quietly<S: Stream + Unpin>(stream: &mut S, commits: &Notify) -> Option<S::Item> {
+    // One that an earlier text left behind.
+    let _ = commits.notified().now_or_never();
+    let first = stream.next().now_or_never();
+    if first.is_none() {
+        let _ = timeout(Duration::from_millis(1), commits.notified()).await;
+    }
+    first.flatten()
 }
 
 fn take_row(row: &SqliteRow, answer: &mut Answer) -> Result<(), sqlx::Error> {

@@ -64,8 +64,16 @@ pub(super) const LOST: &str = "SELECT j.value ->> 0, j.value ->> 1, m.id IS NULL
                                LEFT JOIN ruststream_messages AS m ON m.id = j.value ->> 0 \
                                WHERE m.token IS NOT j.value ->> 1;";
 
-/// How many rows the insert statements take. Padding is impossible, so a group is cut into these sizes, largest first.
-pub(super) const INSERT_SIZES: [usize; 4] = [64, 16, 4, 1];
+/// How many rows one insert takes of a group of `rows`. Few sizes, so that each statement is prepared once and found again;
+/// every small size, so that a small group is one statement and needs no transaction around it.
+pub(super) const fn insert_size(rows: usize) -> usize {
+    match rows {
+        64.. => 64,
+        32.. => 32,
+        16.. => 16,
+        _ => rows,
+    }
+}
 
 /// The values of one row: queue, due, published, key, headers, payload.
 const INSERT_VALUES: &str = "(?, ?, ?, ?, ?, ?)";

@@ -8,7 +8,8 @@ use futures_util::TryStreamExt;
 use ruststream::transport::{DeadLetter, DeadReason, ErrorKind, TransportError};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{Connection, Executor, Row};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::plan::{Answer, Plan, busy_pause, pairs};
@@ -43,6 +44,8 @@ pub(super) struct Writer {
 
 struct Open {
     connection: SqliteConnection,
+    /// Told when a transaction begins to commit.
+    commits: Arc<Notify>,
     identity: Option<Identity>,
     data_version: i64,
 }
@@ -92,10 +95,21 @@ impl Writer {
         self.install(connection).await.map_err(TransportError::from)
     }
 
-    async fn install(&mut self, connection: SqliteConnection) -> Result<(), Failure> {
+    async fn install(&mut self, mut connection: SqliteConnection) -> Result<(), Failure> {
         Counters::count(&self.counters.opened);
+        let commits = Arc::new(Notify::new());
+        let commit = Arc::clone(&commits);
+        connection
+            .lock_handle()
+            .await
+            .map_err(|error| Failure::from_sqlx(error, &self.settings.path))?
+            .set_commit_hook(move || {
+                commit.notify_one();
+                true
+            });
         self.open = Some(Open {
             connection,
+            commits,
             identity: Identity::of(&self.settings.path),
             data_version: 0,
         });
@@ -118,11 +132,13 @@ impl Writer {
                 }
             } else {
                 arrived.append(&mut self.backlog);
-                while arrived.len() < GROUP
-                    && let Ok(operation) = self.receiver.try_recv()
-                {
-                    arrived.push(operation);
-                }
+            }
+            // Tasks that the last group's answers woke are about to run: a turn for them makes this group larger.
+            yield_now().await;
+            while arrived.len() < GROUP
+                && let Ok(operation) = self.receiver.try_recv()
+            {
+                arrived.push(operation);
             }
             if let Some(reply) = self.round(&mut arrived).await {
                 break Some(reply);
@@ -379,7 +395,7 @@ impl Writer {
             let mut plan = plan(self.settings.clock.now());
             plan.finish();
             Counters::count(&self.counters.transactions);
-            let error = match timeout(DEADLINE, plan.run(&mut open.connection, answers)).await {
+            let error = match timeout(DEADLINE, plan.run(&mut open.connection, &open.commits, answers)).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(error)) => error,
                 Err(_) => {

@@ -1,0 +1,167 @@
+//! Who waits is woken: at once by the same process, soon by another, and never for nothing.
+
+mod support;
+
+use std::time::Duration;
+
+use ruststream::message::Outgoing;
+use ruststream::transport::{Broker, Connection, Delivery, Publish, Verdict};
+use ruststream_sqlx::Inbox;
+use support::{File, open, payloads, publish, publish_numbers, subscribe};
+use tokio::time::Instant;
+
+#[tokio::test]
+async fn a_publish_of_the_same_connection_wakes_at_once() {
+    let file = File::new();
+    // Polling could not do it.
+    let broker = file.broker().poll_interval(Duration::from_secs(60));
+    let connection = broker.connect().await.unwrap();
+    let mut orders = subscribe(&connection, "orders").await;
+    for _ in 0..20 {
+        let publisher = connection.publisher();
+        let publishing = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            publisher.publish(&[Outgoing::new("orders", b"x")]).await.unwrap();
+            Instant::now()
+        });
+        let got = orders.next(1).await;
+        let arrived = Instant::now();
+        assert!(arrived - publishing.await.unwrap() < Duration::from_millis(100));
+        orders.ack(got).await;
+    }
+}
+
+#[tokio::test]
+async fn a_publish_of_another_connection_wakes_within_a_quarter_of_a_second() {
+    let file = File::new();
+    let (here, there) = (file.connect().await, file.connect().await);
+    let mut orders = subscribe(&here, "orders").await;
+    let mut slowest = Duration::ZERO;
+    for _ in 0..8 {
+        assert!(orders.finds_nothing().await);
+        let start = Instant::now();
+        publish(&there, "orders", &[b"x"]).await;
+        let got = orders.next(1).await;
+        slowest = slowest.max(start.elapsed());
+        orders.ack(got).await;
+    }
+    assert!(slowest < Duration::from_millis(250), "{slowest:?}");
+}
+
+#[tokio::test]
+async fn a_row_that_any_program_writes_wakes_too() {
+    let file = File::new();
+    let connection = file.connect().await;
+    let mut orders = subscribe(&connection, "orders").await;
+    assert!(orders.finds_nothing().await);
+    file.sql("INSERT INTO ruststream_messages (queue, payload) VALUES ('orders', 'x')")
+        .await;
+    assert_eq!(payloads(&orders.next(1).await), ["x"]);
+}
+
+#[tokio::test]
+async fn waiting_does_not_spin() {
+    let file = File::new();
+    let connection = file.connect().await;
+    publish_numbers(&connection, "later", 1).await;
+    let delayed = Outgoing::new("orders", b"x").with_delay(Duration::from_secs(3_000));
+    connection.publisher().publish(&[delayed]).await.unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..10 {
+        let mut orders = subscribe(&connection, "orders").await;
+        waiting.push(tokio::spawn(async move { orders.next(1).await }));
+    }
+    let before = support::eventually(
+        async || connection.statistics(),
+        |statistics| statistics.empty_claims == 10,
+    )
+    .await;
+
+    tokio::time::sleep(Duration::from_secs(1)).await;
+
+    let after = connection.statistics();
+    assert_eq!(after.claims, before.claims, "no claim while nothing changes");
+    assert_eq!(after.transactions, before.transactions, "no transaction either");
+    let polls = after.polls - before.polls;
+    assert!(
+        (5..=15).contains(&polls),
+        "{polls} looks a second, for all subscriptions together"
+    );
+    for task in waiting {
+        task.abort();
+    }
+}
+
+#[tokio::test]
+async fn one_new_row_wakes_one_of_many() {
+    let file = File::new();
+    let connection = file.connect().await;
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        let mut orders = subscribe(&connection, "orders").await;
+        waiting.spawn(async move { orders.next(1).await });
+    }
+    let before = support::eventually(
+        async || connection.statistics(),
+        |statistics| statistics.empty_claims == 10,
+    )
+    .await;
+
+    publish(&connection, "orders", &[b"x"]).await;
+    waiting.join_next().await.unwrap().unwrap();
+
+    let after = connection.statistics();
+    assert_eq!(after.claims - before.claims, 1);
+    assert_eq!(
+        after.transactions - before.transactions,
+        1,
+        "insert and claim shared one"
+    );
+}
+
+#[tokio::test]
+async fn a_retry_and_a_release_wake_other_subscriptions() {
+    let file = File::new();
+    let connection = file.connect().await;
+    let mut first = subscribe(&connection, "orders").await;
+    let mut second = subscribe(&connection, "orders").await;
+    publish(&connection, "orders", &[b"x"]).await;
+    let got = first.next(1).await;
+    let waiting = tokio::spawn(async move {
+        let got = second.next(1).await;
+        (second, got)
+    });
+    support::eventually(async || connection.statistics(), |seen| seen.empty_claims == 1).await;
+    let start = Instant::now();
+    let after = Duration::from_millis(30);
+    first.end(got, Verdict::Retry { after }).await;
+    let (mut second, got) = waiting.await.unwrap();
+    assert!(
+        start.elapsed() >= after && start.elapsed() < Duration::from_millis(500),
+        "{:?}",
+        start.elapsed()
+    );
+
+    let waiting = tokio::spawn(async move { first.next(1).await });
+    support::eventually(async || connection.statistics(), |seen| seen.empty_claims == 2).await;
+    second.end(got, Verdict::Release).await;
+    assert_eq!(waiting.await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_lease_that_ends_wakes_who_waits() {
+    let file = File::new();
+    let connection = file.connect().await;
+    publish(&connection, "orders", &[b"x"]).await;
+    let mut first = open(
+        &connection,
+        &Inbox::queue("orders").unwrap().lease(Duration::from_millis(200)),
+    )
+    .await;
+    let mut second = subscribe(&connection, "orders").await;
+    let start = Instant::now();
+    let _given_up = first.next(1).await;
+    let got = second.next(1).await;
+    assert_eq!(got[0].attempt(), 2);
+    assert!(start.elapsed() >= Duration::from_millis(195) && start.elapsed() < Duration::from_millis(700));
+}
