@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Duration, sleep_until, timeout};
 
 use super::buffer::Buffer;
@@ -19,6 +19,10 @@ const DROPPING: Duration = Duration::from_millis(500);
 const SETTLING: Duration = Duration::from_secs(5);
 
 /// Runs a subscription until it is told to stop, drains it within `grace`, and returns once all is settled or released.
+///
+/// # Cancel safety
+///
+/// Dropped, it ends all parts where they are, as a crash would: what is in hand is neither settled nor released.
 pub(crate) async fn run<F, S, P>(
     fetch: F,
     settle: S,
@@ -32,10 +36,10 @@ pub(crate) async fn run<F, S, P>(
     P: Publish,
 {
     let buffer = Arc::new(Buffer::<F::Delivery>::new(shared.clone()));
-    let settling = tokio::spawn(settle_all(settle, publisher, buffer.clone()));
-    let mut fetching = tokio::spawn(fetch_all(fetch, buffer.clone()));
+    let mut settling = Part::spawn(settle_all(settle, publisher, buffer.clone()));
+    let mut fetching = Part::spawn(fetch_all(fetch, buffer.clone()));
     let keeps = shared.settings.ordered_by.is_some() || !shared.capabilities.delay();
-    let holding = keeps.then(|| tokio::spawn(resume_when_due(buffer.clone())));
+    let holding = keeps.then(|| Part::spawn(resume_when_due(buffer.clone())));
 
     let mut workers = Workers {
         handler,
@@ -46,7 +50,7 @@ pub(crate) async fn run<F, S, P>(
     (0..shared.settings.workers).for_each(|worker| workers.start(worker));
     tokio::select! {
         // Told to stop, or failed for good: either way the fetch half ends.
-        _ = &mut fetching => {}
+        _ = &mut fetching.0 => {}
         () = shared.signals.stop.cancelled() => {}
         () = workers.watch() => {}
     }
@@ -65,21 +69,32 @@ pub(crate) async fn run<F, S, P>(
             workers.tasks.abort_all();
         }
     }
-    if !fetching.is_finished() && timeout(SETTLING, &mut fetching).await.is_err() {
-        fetching.abort();
+    if !fetching.0.is_finished() && timeout(SETTLING, &mut fetching.0).await.is_err() {
+        fetching.0.abort();
     }
     // What the fetch half brought at the very end is released too.
     buffer.close();
     buffer.seal();
-    if let Some(holding) = holding {
-        holding.abort();
-    }
-    let abort = settling.abort_handle();
-    if timeout(SETTLING, settling).await.is_err() {
-        abort.abort();
+    drop(holding);
+    if timeout(SETTLING, &mut settling.0).await.is_err() {
         tracing::error!(subscription = %shared.name, "the last receipts were not settled within {SETTLING:?}; their messages are delivered again");
     }
     shared.enter(Phase::Stopped);
+}
+
+/// A task that ends with the subscription it is a part of.
+struct Part(JoinHandle<()>);
+
+impl Part {
+    fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(work))
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// The workers of a subscription, each a task of its own.
