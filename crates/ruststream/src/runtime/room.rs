@@ -15,7 +15,7 @@ const MOST_IN_HAND: usize = 16 * 1024;
 /// The work that a worker takes at once from the shared buffer, while its handler does not wait.
 const AT_ONCE: Duration = Duration::from_millis(1);
 /// The most messages that a worker takes at once.
-const MOST_AT_ONCE: usize = 64;
+const MOST_AT_ONCE: usize = 128;
 
 /// What is in hand of a subscription.
 #[derive(Debug, Clone, Copy, Default)]
@@ -57,8 +57,9 @@ pub(super) fn room(settings: &Settings, service_time: Option<Duration>, in_hand:
             .saturating_sub(in_hand.ready + in_hand.taken)
             .min(most.saturating_sub(in_hand.all))
     };
-    // While there is work to do, a fetch worth its round trip is waited for.
-    if in_hand.ready > 0 && room < target / 4 {
+    // While there is work to do, a fetch worth its round trip is waited for. A batch that is not full is no work yet.
+    let enough = settings.batch.map_or(1, |batch| batch.size);
+    if in_hand.ready >= enough && room < target / 4 {
         0
     } else {
         room
@@ -102,7 +103,7 @@ mod tests {
         let fast = Some(Duration::from_micros(1));
         assert_eq!(target(&settings(1), fast, 100), 1 + MOST_AHEAD);
         assert_eq!(target(&settings(1), fast, 16 << 20), 1 + 4);
-        assert_eq!(at_once(&settings(1), fast, 100), 64);
+        assert_eq!(at_once(&settings(1), fast, 1000), MOST_AT_ONCE);
         assert_eq!(at_once(&settings(4), fast, 100), 25);
     }
 
