@@ -11,7 +11,7 @@ use super::settler::settle_all;
 use super::shared::{Counts, Phase, Shared};
 use super::worker::WorkerHand;
 use crate::handler::{Handler, panic_text};
-use crate::transport::{Delivery, Fetch, Publish, Settle};
+use crate::transport::{Delivery, ErrorKind, Fetch, Publish, Settle, TransportError};
 
 /// How long calls that are dropped at the end of the grace period may take to go.
 const DROPPING: Duration = Duration::from_millis(500);
@@ -50,7 +50,8 @@ pub(crate) async fn run<F, S, P>(
     (0..shared.settings.workers).for_each(|worker| workers.start(worker));
     tokio::select! {
         // Told to stop, or failed for good: either way the fetch half ends.
-        _ = &mut fetching.0 => {}
+        ended = &mut fetching.0 => note_panic(&shared, "fetch", ended),
+        ended = &mut settling.0 => note_panic(&shared, "settle", ended),
         () = shared.signals.stop.cancelled() => {}
         () = workers.watch() => {}
     }
@@ -76,10 +77,22 @@ pub(crate) async fn run<F, S, P>(
     buffer.close();
     buffer.seal();
     drop(holding);
-    if timeout(SETTLING, &mut settling.0).await.is_err() {
+    if !settling.0.is_finished() && timeout(SETTLING, &mut settling.0).await.is_err() {
+        settling.0.abort();
         tracing::error!(subscription = %shared.name, "the last receipts were not settled within {SETTLING:?}; their messages are delivered again");
     }
     shared.enter(Phase::Stopped);
+}
+
+/// Fails the subscription for good, if the task of one of its halves was ended by a panic of the transport.
+fn note_panic(shared: &Shared, half: &str, ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        let text = panic_text(error.into_panic());
+        let text = format!("a panic ended the {half} half of the transport: {text}");
+        shared.fail(&TransportError::new(ErrorKind::Incompatible, text));
+    }
 }
 
 /// A task that ends with the subscription it is a part of.

@@ -10,7 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ruststream::app::{AppBuilder, BrokerScope, Running, Subscription, SubscriptionHealth};
-use ruststream::handler::{Call, Definition, Handler, IntoOutcome, Layers, Mounting, Outcome, Single, Subscriber};
+use ruststream::handler::{
+    BatchOutcome, Batched, Call, Definition, Handler, IntoBatchOutcome, IntoOutcome, Layers, Mounting, Outcome, Single,
+    Subscriber,
+};
 use ruststream::memory::MemoryBroker;
 use ruststream::message::{Headers, Outgoing};
 use ruststream::prelude::*;
@@ -171,6 +174,17 @@ pub(crate) struct Given {
 }
 
 impl Given {
+    fn of(call: &Call<'_, ()>) -> Self {
+        let incoming = call.incoming();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self {
+            text: text(incoming.payload()),
+            key: incoming.key().map(text),
+            attempt: incoming.attempt(),
+            token: call.cancellation(),
+        }
+    }
+
     /// The payload as a number.
     pub(crate) fn id(&self) -> u64 {
         self.text.parse().unwrap()
@@ -199,14 +213,7 @@ where
     Fut::Output: IntoOutcome + Send,
 {
     async fn call<'a>(&'a self, call: Call<'a, ()>) -> Outcome {
-        let incoming = call.incoming();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let given = Given {
-            text: text(incoming.payload()),
-            key: incoming.key().map(text),
-            attempt: incoming.attempt(),
-            token: call.cancellation(),
-        };
+        let given = Given::of(&call);
         (self.run)(given).await.into_outcome()
     }
 }
@@ -223,5 +230,47 @@ where
 
     fn into_handler<L: Layers>(self, mounting: Mounting<(), L>) -> Handler {
         mounting.single(self)
+    }
+}
+
+/// A handler of batches made of a closure.
+pub(crate) fn batch_handler<F, Fut>(name: &'static str, run: F) -> FromBatchClosure<F>
+where
+    F: Fn(Vec<Given>) -> Fut + Send + Sync + 'static,
+    Fut: Future + Send + 'static,
+    Fut::Output: IntoBatchOutcome + Send,
+{
+    FromBatchClosure { name, run }
+}
+
+pub(crate) struct FromBatchClosure<F> {
+    name: &'static str,
+    run: F,
+}
+
+impl<F, Fut> Batched<()> for FromBatchClosure<F>
+where
+    F: Fn(Vec<Given>) -> Fut + Send + Sync + 'static,
+    Fut: Future + Send + 'static,
+    Fut::Output: IntoBatchOutcome + Send,
+{
+    async fn call<'a>(&'a self, calls: Vec<Call<'a, ()>>) -> BatchOutcome {
+        let given = calls.iter().map(Given::of).collect();
+        (self.run)(given).await.into_batch_outcome()
+    }
+}
+
+impl<F, Fut> Subscriber<()> for FromBatchClosure<F>
+where
+    F: Fn(Vec<Given>) -> Fut + Send + Sync + 'static,
+    Fut: Future + Send + 'static,
+    Fut::Output: IntoBatchOutcome + Send,
+{
+    fn definition(&self) -> Definition {
+        Definition::new("closure", self.name).with_batch()
+    }
+
+    fn into_handler<L: Layers>(self, mounting: Mounting<(), L>) -> Handler {
+        mounting.batched(self)
     }
 }
