@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use ruststream::message::Headers;
+use ruststream::message::HeaderMap;
 use ruststream::transport::{ErrorKind, TransportError};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments, Row};
@@ -64,7 +64,7 @@ pub struct DeadMessage {
     /// The key that it was published with.
     pub key: Option<Vec<u8>>,
     /// Its headers; empty where they cannot be decoded.
-    pub headers: Headers,
+    pub headers: HeaderMap,
     /// Its headers as they are stored, also where they cannot be decoded.
     pub header_block: Vec<u8>,
     /// Its payload, byte for byte.
@@ -244,7 +244,7 @@ fn decode(row: &SqliteRow) -> Result<DeadMessage, TransportError> {
             dead_at: from_millis(row.try_get(6)?),
             published_at: from_millis(row.try_get(7)?),
             key: row.try_get_unchecked(8)?,
-            headers: Headers::from_block(&header_block).unwrap_or_default(),
+            headers: HeaderMap::from_block(&header_block).unwrap_or_default(),
             header_block,
             payload: row.try_get_unchecked(10)?,
         })

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use ruststream::message::{Headers, header};
+use ruststream::message::{HeaderMap, header};
 use ruststream::transport::{Delivery, Fetch, TransportError};
 use tokio::sync::oneshot;
 
@@ -196,7 +196,7 @@ pub struct InboxDelivery {
     attempt: u32,
     published_at: i64,
     key: Option<Vec<u8>>,
-    headers: Headers,
+    headers: HeaderMap,
     payload: Vec<u8>,
     held: Held,
 }
@@ -216,7 +216,7 @@ impl Delivery for InboxDelivery {
         &self.payload
     }
 
-    fn headers(&self) -> &Headers {
+    fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ruststream::message::Headers;
+use ruststream::message::HeaderMap;
 use ruststream::transport::DeadLetter;
 use tokio::sync::oneshot;
 
@@ -59,7 +59,7 @@ pub(crate) struct ClaimedRow {
     pub(crate) attempt: u32,
     pub(crate) published_at: i64,
     pub(crate) key: Option<Vec<u8>>,
-    pub(crate) headers: Headers,
+    pub(crate) headers: HeaderMap,
     pub(crate) payload: Vec<u8>,
 }
 

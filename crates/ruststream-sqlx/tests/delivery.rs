@@ -4,7 +4,7 @@ mod support;
 
 use std::time::{Duration, SystemTime};
 
-use ruststream::message::{Headers, Outgoing, header};
+use ruststream::message::{HeaderMap, Outgoing, header};
 use ruststream::transport::{Connection, Delivery, Fetch, Publish, Settle, Source, Verdict};
 use ruststream_sqlx::{Inbox, InboxRow};
 use support::{File, numbers, payloads, publish, publish_numbers, receipts, subscribe};
@@ -50,7 +50,7 @@ async fn any_payload_comes_back_byte_for_byte() {
 async fn headers_key_and_time_come_along() {
     let file = File::new();
     let connection = file.connect().await;
-    let mut headers = Headers::new();
+    let mut headers = HeaderMap::new();
     headers.append("trace", vec![0xff, 0x00, 0xfe]);
     headers.append("trace", "again");
     headers.append("", "");
@@ -76,7 +76,7 @@ async fn headers_key_and_time_come_along() {
 async fn a_key_in_the_headers_is_a_key() {
     let file = File::new();
     let connection = file.connect().await;
-    let headers: Headers = [(header::KEY, "customer-7")].into_iter().collect();
+    let headers: HeaderMap = [(header::KEY, "customer-7")].into_iter().collect();
     let message = Outgoing::new("orders", b"x").with_headers(&headers);
     connection.publisher().publish(&[message]).await.unwrap();
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ruststream::message::{Headers, Outgoing};
+use ruststream::message::{HeaderMap, Outgoing};
 use ruststream::transport::{Broker, Connection, DeadLetter, DeadReason, Delivery, Publish, Settle, Verdict};
 use ruststream_sqlx::Inbox;
 use support::{File, numbers, open, payloads, publish, publish_numbers, receipts, subscribe};
@@ -270,7 +270,7 @@ async fn a_row_deleted_under_its_handler_is_lost_once_and_its_ack_is_stale() {
 async fn a_dead_letter_keeps_its_bytes_and_tells_its_history() {
     let file = File::new();
     let connection = file.connect().await;
-    let headers: Headers = [("trace", vec![0xff, 0x01])].into_iter().collect();
+    let headers: HeaderMap = [("trace", vec![0xff, 0x01])].into_iter().collect();
     let message = Outgoing::new("orders", b"\xfe\x00bad")
         .with_headers(&headers)
         .with_key(b"k");

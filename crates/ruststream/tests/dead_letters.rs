@@ -10,7 +10,7 @@ use common::{
 };
 use ruststream::app::SubscriptionState;
 use ruststream::memory::Operation;
-use ruststream::message::{Headers, Outgoing};
+use ruststream::message::{HeaderMap, Outgoing};
 use ruststream::policy::OnUndecodable;
 use ruststream::prelude::*;
 use ruststream::transport::{Capabilities, DeadReason, ErrorKind, Publish};
@@ -27,8 +27,8 @@ async fn refuse(_payload: &[u8]) -> Result<(), String> {
     Err("refused: Straße 7, 東京".to_owned())
 }
 
-fn some_headers() -> Headers {
-    let mut headers = Headers::new();
+fn some_headers() -> HeaderMap {
+    let mut headers = HeaderMap::new();
     headers.insert("region", "eu");
     headers.append("trace", vec![0xff, 0x00, 0xfe]);
     headers.append("trace", "second");
@@ -226,16 +226,16 @@ async fn a_full_place_of_the_brokers_own_keeps_the_message_until_there_is_room()
 }
 
 /// C14: what cannot be read, by its fault.
-async fn publish_undecodable(broker: &MemoryBroker) -> Vec<(&'static [u8], Headers)> {
+async fn publish_undecodable(broker: &MemoryBroker) -> Vec<(&'static [u8], HeaderMap)> {
     let typed = |content_type: &[u8]| {
-        let mut headers = Headers::new();
+        let mut headers = HeaderMap::new();
         headers.insert("content-type", content_type.to_vec());
         headers
     };
-    let bad: Vec<(&'static [u8], Headers)> = vec![
-        (b"{\"id\": ", Headers::new()),
-        (b"\"seven\"", Headers::new()),
-        (b"", Headers::new()),
+    let bad: Vec<(&'static [u8], HeaderMap)> = vec![
+        (b"{\"id\": ", HeaderMap::new()),
+        (b"\"seven\"", HeaderMap::new()),
+        (b"", HeaderMap::new()),
         (b"7", typed(&[0xff, 0xfe])),
         (b"7", typed(b"application/x-unknown")),
         (&[0x00, 0xff, 0xc3, 0x28], typed(b"application/json")),

@@ -7,7 +7,7 @@ use std::fmt;
 
 use common::{Record, health, publish_ids, start, start_one, within};
 use ruststream::memory::Operation;
-use ruststream::message::Headers;
+use ruststream::message::HeaderMap;
 use ruststream::prelude::*;
 use ruststream::transport::{DeadReason, ErrorKind};
 
@@ -333,9 +333,9 @@ async fn a_reply_carries_the_correlation_of_its_request() {
     let (broker, seen) = (MemoryBroker::new(), Seen::default());
     let running = start_one(&broker, &seen, reply, |_| {}).await;
 
-    let correlated: Headers = [("correlation-id", "c-1"), ("message-id", "m-1")].into_iter().collect();
+    let correlated: HeaderMap = [("correlation-id", "c-1"), ("message-id", "m-1")].into_iter().collect();
     common::publish_with(&broker, "orders", b"1", &correlated).await;
-    let identified: Headers = [("message-id", "m-2")].into_iter().collect();
+    let identified: HeaderMap = [("message-id", "m-2")].into_iter().collect();
     common::publish_with(&broker, "orders", b"2", &identified).await;
     publish_ids(&broker, "orders", [3]).await;
     within(broker.idle("orders")).await;

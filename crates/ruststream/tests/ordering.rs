@@ -8,7 +8,7 @@ use std::future::ready;
 use std::sync::{Arc, Mutex};
 
 use common::{Gate, Given, Record, handler, publish_ids, publish_keyed, publish_with, start, within};
-use ruststream::message::{Headers, Outgoing};
+use ruststream::message::{HeaderMap, Outgoing};
 use ruststream::prelude::*;
 use ruststream::transport::Publish;
 use tokio::time::Instant;
@@ -135,7 +135,7 @@ async fn the_order_may_follow_a_header_or_a_part_of_the_message() {
         .await;
 
         for id in 0..200u64 {
-            let headers: Headers = [("customer", (id % 5).to_string())].into_iter().collect();
+            let headers: HeaderMap = [("customer", (id % 5).to_string())].into_iter().collect();
             publish_with(&broker, "orders", id.to_string().as_bytes(), &headers).await;
         }
         within(broker.idle("orders")).await;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use bytes::{Buf, Bytes};
-use ruststream::message::{Headers, Outgoing};
+use ruststream::message::{HeaderMap, Outgoing};
 use ruststream::transport::{Delivery, ErrorKind, TransportError};
 
 use crate::{error, wire};
@@ -15,7 +15,7 @@ pub struct QueueDelivery {
     pub(crate) receipt: u64,
     attempt: u32,
     key: Option<Bytes>,
-    headers: Headers,
+    headers: HeaderMap,
     payload: Bytes,
 }
 
@@ -26,7 +26,7 @@ impl Delivery for QueueDelivery {
         &self.payload
     }
 
-    fn headers(&self) -> &Headers {
+    fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 
@@ -80,7 +80,7 @@ pub(crate) fn decode(mut answer: Bytes) -> io::Result<VecDeque<QueueDelivery>> {
         let mut body = wire::get_part(&mut answer)?;
         let has_key = body.try_get_u8()? == 1;
         let key = wire::get_part(&mut body)?;
-        let headers = Headers::from_block(&wire::get_part(&mut body)?);
+        let headers = HeaderMap::from_block(&wire::get_part(&mut body)?);
         deliveries.push_back(QueueDelivery {
             receipt,
             attempt,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use own_transport::transport::{QueueConnection, QueueFetch, QueuePublisher, QueueSettle};
 use own_transport::{QueueBroker, QueueDelivery, Server, Store};
-use ruststream::message::{Headers, Outgoing};
+use ruststream::message::{HeaderMap, Outgoing};
 use ruststream::transport::{
     Broker, Connection, Delivery, ErrorKind, Fetch, Publish, PublishError, Settle, Source, TransportError, Verdict,
 };
@@ -90,7 +90,7 @@ fn text(delivery: &QueueDelivery) -> &str {
 async fn messages_arrive_as_published_and_in_order() {
     let setting = Setting::new().await;
     let (mut fetching, _settling) = setting.open().await;
-    let headers: Headers = [("région", vec![0xff, 0x00]), ("région", vec![])].into_iter().collect();
+    let headers: HeaderMap = [("région", vec![0xff, 0x00]), ("région", vec![])].into_iter().collect();
     let large = vec![7; 1 << 20];
     let messages = [
         Outgoing::new("orders", b"").with_headers(&headers),

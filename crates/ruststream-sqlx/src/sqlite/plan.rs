@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use futures_util::{FutureExt, Stream, StreamExt, TryStreamExt};
-use ruststream::message::Headers;
+use ruststream::message::HeaderMap;
 use ruststream::transport::DeadLetter;
 use sqlx::encode::Encode;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection, SqliteRow};
@@ -299,10 +299,10 @@ fn take_row(row: &SqliteRow, answer: &mut Answer) -> Result<(), sqlx::Error> {
         attempt: u32::try_from(attempt.saturating_add(1)).unwrap_or(u32::MAX),
         published_at: row.try_get_unchecked(2)?,
         key: row.try_get_unchecked(3)?,
-        headers: Headers::new(),
+        headers: HeaderMap::new(),
         payload: row.try_get_unchecked(5)?,
     };
-    match block.as_deref().map(Headers::from_block).transpose() {
+    match block.as_deref().map(HeaderMap::from_block).transpose() {
         Ok(headers) => {
             claimed.headers = headers.unwrap_or_default();
             answer.rows.push(claimed);

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::SystemTime;
 
 use super::{Call, Extract};
-use crate::message::{Headers, Incoming};
+use crate::message::{HeaderMap, Incoming};
 
 /// The circumstances of the message in hand. Ask for it as a parameter: `context: Context<'_>`.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +25,7 @@ impl<'a> Context<'a> {
     }
 
     /// The headers, as published.
-    pub fn headers(&self) -> &'a Headers {
+    pub fn headers(&self) -> &'a HeaderMap {
         self.incoming.headers()
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::delivery::Message;
 use super::store::{Kind, Store};
-use crate::message::{Headers, Outgoing};
+use crate::message::{HeaderMap, Outgoing};
 use crate::transport::DeadLetter;
 
 /// A dead letter: the message as it was published, and why it was given up.
@@ -19,7 +19,7 @@ pub struct DeadMessage {
     /// The bytes of the message.
     pub payload: Bytes,
     /// Its headers.
-    pub headers: Headers,
+    pub headers: HeaderMap,
     /// Its key.
     pub key: Option<Bytes>,
     /// When it was published.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::message::{Headers, Outgoing};
+use crate::message::{HeaderMap, Outgoing};
 use crate::transport::Delivery;
 
 /// The largest payload whose buffer stays with its slot for the next message.
@@ -13,7 +13,7 @@ const KEPT_BUFFER: usize = 2048;
 /// A message as it stands in a queue. Its place and its buffers serve one message after the other.
 pub(super) struct Message {
     pub(super) payload: Vec<u8>,
-    pub(super) headers: Headers,
+    pub(super) headers: HeaderMap,
     pub(super) has_key: bool,
     pub(super) key: Vec<u8>,
     pub(super) published_at: SystemTime,
@@ -108,7 +108,7 @@ impl Delivery for MemoryDelivery {
     }
 
     #[inline]
-    fn headers(&self) -> &Headers {
+    fn headers(&self) -> &HeaderMap {
         &self.message.headers
     }
 

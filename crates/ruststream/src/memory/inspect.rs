@@ -9,7 +9,7 @@ use super::MemoryBroker;
 use super::dead::DeadMessage;
 use super::held::Held;
 use super::store::Store;
-use crate::message::Headers;
+use crate::message::HeaderMap;
 
 /// A message that stands in a queue, ready or delayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct StandingMessage {
     /// Its bytes.
     pub payload: Bytes,
     /// Its headers.
-    pub headers: Headers,
+    pub headers: HeaderMap,
     /// Its key.
     pub key: Option<Bytes>,
     /// How often it was handed out so far.

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::message::{Headers, Outgoing};
+use crate::message::{HeaderMap, Outgoing};
 use crate::transport::{
     Broker, Connection, DeadLetter, DeadReason, Delivery, ErrorKind, Fetch, Publish, Settle, Source, Verdict,
 };
@@ -324,7 +324,7 @@ async fn a_renewed_lease_holds() {
 #[tokio::test]
 async fn dead_letters_are_kept_whole_and_can_be_replayed() {
     let broker = MemoryBroker::new();
-    let mut headers = Headers::new();
+    let mut headers = HeaderMap::new();
     headers.append("trace", vec![0xff]);
     let message = Outgoing::new("orders", b"{").with_headers(&headers).with_key(b"k");
     broker.publisher().publish(&[message]).await.unwrap();
@@ -434,7 +434,7 @@ async fn a_closed_connection_says_so() {
 async fn buffers_are_reused_without_a_trace_of_the_message_before() {
     let broker = MemoryBroker::new();
     let mut orders = Subscription::open(&broker, Queue::new("orders")).await;
-    let headers: Headers = [("a", "1")].into_iter().collect();
+    let headers: HeaderMap = [("a", "1")].into_iter().collect();
     let large = vec![7u8; 100_000];
     let full = Outgoing::new("orders", &large).with_headers(&headers).with_key(b"key");
     for message in [

@@ -13,20 +13,20 @@ use bytes::Bytes;
 /// # Examples
 ///
 /// ```
-/// use ruststream::message::Headers;
+/// use ruststream::message::HeaderMap;
 ///
-/// let mut headers = Headers::new();
+/// let mut headers = HeaderMap::new();
 /// headers.insert("region", "eu");
 /// headers.append("trace", vec![0xff, 0x00]);
 /// assert_eq!(headers.get_str("region"), Some("eu"));
 /// assert_eq!(headers.get("trace"), Some(&[0xff, 0x00][..]));
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Headers {
+pub struct HeaderMap {
     entries: Vec<(Cow<'static, str>, Bytes)>,
 }
 
-impl Headers {
+impl HeaderMap {
     /// An empty list.
     pub const fn new() -> Self {
         Self { entries: Vec::new() }
@@ -156,7 +156,7 @@ impl fmt::Display for InvalidHeader {
 
 impl std::error::Error for InvalidHeader {}
 
-impl fmt::Debug for Headers {
+impl fmt::Debug for HeaderMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map()
             .entries(self.iter().map(|(name, value)| (name, String::from_utf8_lossy(value))))
@@ -164,7 +164,7 @@ impl fmt::Debug for Headers {
     }
 }
 
-impl<N: Into<Cow<'static, str>>, V: Into<Bytes>> FromIterator<(N, V)> for Headers {
+impl<N: Into<Cow<'static, str>>, V: Into<Bytes>> FromIterator<(N, V)> for HeaderMap {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
         let entries = pairs
             .into_iter()
@@ -174,7 +174,7 @@ impl<N: Into<Cow<'static, str>>, V: Into<Bytes>> FromIterator<(N, V)> for Header
     }
 }
 
-impl<N: Into<Cow<'static, str>>, V: Into<Bytes>> Extend<(N, V)> for Headers {
+impl<N: Into<Cow<'static, str>>, V: Into<Bytes>> Extend<(N, V)> for HeaderMap {
     fn extend<I: IntoIterator<Item = (N, V)>>(&mut self, pairs: I) {
         self.entries
             .extend(pairs.into_iter().map(|(name, value)| (name.into(), value.into())));
@@ -190,21 +190,21 @@ mod tests {
     proptest! {
         #[test]
         fn any_headers_survive_the_block(pairs: Vec<(String, Vec<u8>)>) {
-            let headers: Headers = pairs.into_iter().collect();
+            let headers: HeaderMap = pairs.into_iter().collect();
             let mut block = Vec::new();
             headers.write_block(&mut block);
-            prop_assert_eq!(Headers::from_block(&block), Ok(headers));
+            prop_assert_eq!(HeaderMap::from_block(&block), Ok(headers));
         }
 
         #[test]
         fn any_bytes_are_read_without_a_panic(block: Vec<u8>) {
-            let _ = Headers::from_block(&block);
+            let _ = HeaderMap::from_block(&block);
         }
     }
 
     #[test]
     fn insert_replaces_and_append_keeps() {
-        let mut headers = Headers::new();
+        let mut headers = HeaderMap::new();
         headers.append("a", "1");
         headers.append("a", "2");
         assert_eq!(headers.get_all("a").count(), 2);

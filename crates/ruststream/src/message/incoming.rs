@@ -3,13 +3,13 @@
 use std::any::Any;
 use std::time::SystemTime;
 
-use super::Headers;
+use super::HeaderMap;
 
 /// One message as its handler sees it: borrowed from the delivery, for the time of one call.
 #[derive(Clone, Copy)]
 pub struct Incoming<'a> {
     payload: &'a [u8],
-    headers: &'a Headers,
+    headers: &'a HeaderMap,
     key: Option<&'a [u8]>,
     attempt: u32,
     published_at: Option<SystemTime>,
@@ -18,7 +18,7 @@ pub struct Incoming<'a> {
 
 impl<'a> Incoming<'a> {
     /// A message of these parts, with attempt 1 and no fields of a transport.
-    pub fn new(payload: &'a [u8], headers: &'a Headers) -> Self {
+    pub fn new(payload: &'a [u8], headers: &'a HeaderMap) -> Self {
         Self {
             payload,
             headers,
@@ -63,7 +63,7 @@ impl<'a> Incoming<'a> {
     }
 
     /// The headers, as published.
-    pub fn headers(&self) -> &'a Headers {
+    pub fn headers(&self) -> &'a HeaderMap {
         self.headers
     }
 

@@ -4,7 +4,7 @@ mod headers;
 mod incoming;
 mod outgoing;
 
-pub use headers::{Headers, InvalidHeader};
+pub use headers::{HeaderMap, InvalidHeader};
 pub use incoming::Incoming;
 pub use outgoing::Outgoing;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::Headers;
+use super::HeaderMap;
 
-static NO_HEADERS: Headers = Headers::new();
+static NO_HEADERS: HeaderMap = HeaderMap::new();
 
 /// One message on its way to a broker, borrowed from its author: the transport copies what it must keep.
 ///
@@ -21,7 +21,7 @@ static NO_HEADERS: Headers = Headers::new();
 pub struct Outgoing<'a> {
     destination: &'a str,
     payload: &'a [u8],
-    headers: &'a Headers,
+    headers: &'a HeaderMap,
     key: Option<&'a [u8]>,
     delay: Duration,
 }
@@ -40,7 +40,7 @@ impl<'a> Outgoing<'a> {
 
     /// Sets the headers.
     #[must_use]
-    pub fn with_headers(mut self, headers: &'a Headers) -> Self {
+    pub fn with_headers(mut self, headers: &'a HeaderMap) -> Self {
         self.headers = headers;
         self
     }
@@ -70,7 +70,7 @@ impl<'a> Outgoing<'a> {
     }
 
     /// The headers.
-    pub fn headers(&self) -> &'a Headers {
+    pub fn headers(&self) -> &'a HeaderMap {
         self.headers
     }
 

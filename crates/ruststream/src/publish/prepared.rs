@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::message::{Headers, Outgoing};
+use crate::message::{HeaderMap, Outgoing};
 
 /// One message, encoded and owned, waiting to be sent in a group with others.
 #[derive(Debug, Clone, Default)]
 pub struct Prepared {
     pub(crate) destination: Cow<'static, str>,
     pub(crate) payload: Vec<u8>,
-    pub(crate) headers: Headers,
+    pub(crate) headers: HeaderMap,
     pub(crate) key: Option<Bytes>,
     pub(crate) delay: Duration,
 }

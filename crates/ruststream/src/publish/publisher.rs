@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::Prepared;
 use crate::codec::Codec;
-use crate::message::{Headers, Outgoing, header};
+use crate::message::{HeaderMap, Outgoing, header};
 use crate::transport::{ErrorKind, Publish, PublishError, TransportError};
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -142,7 +142,7 @@ impl Publishing {
     }
 
     /// Adds these headers to those that are set.
-    pub fn headers(self, headers: &Headers) -> Self {
+    pub fn headers(self, headers: &HeaderMap) -> Self {
         self.with(|prepared| {
             prepared.headers.extend(
                 headers

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::time::SystemTime;
 
-use crate::message::{Headers, header};
+use crate::message::{HeaderMap, header};
 
 /// One message in hand. It lends its bytes; taking the receipt ends it.
 pub trait Delivery: Send + 'static {
@@ -14,7 +14,7 @@ pub trait Delivery: Send + 'static {
     fn payload(&self) -> &[u8];
 
     /// The headers, as published.
-    fn headers(&self) -> &Headers;
+    fn headers(&self) -> &HeaderMap;
 
     /// How often the message has been handed out, this time included: 1 on the first delivery.
     fn attempt(&self) -> u32;

@@ -15,7 +15,7 @@ use ruststream::handler::{
     Subscriber,
 };
 use ruststream::memory::MemoryBroker;
-use ruststream::message::{Headers, Outgoing};
+use ruststream::message::{HeaderMap, Outgoing};
 use ruststream::prelude::*;
 use ruststream::transport::{Broker, Publish};
 use tokio::sync::{Notify, Semaphore};
@@ -78,7 +78,7 @@ pub(crate) async fn publish_ids(broker: &MemoryBroker, name: &str, ids: impl Int
 }
 
 /// Publishes one message with headers.
-pub(crate) async fn publish_with(broker: &MemoryBroker, name: &str, payload: &[u8], headers: &Headers) {
+pub(crate) async fn publish_with(broker: &MemoryBroker, name: &str, payload: &[u8], headers: &HeaderMap) {
     let message = Outgoing::new(name, payload).with_headers(headers);
     broker.publisher().publish(&[message]).await.unwrap();
 }

@@ -1,7 +1,7 @@
 //! What a message carries arrives as it was sent.
 
 use super::{Harness, Rig, Violation, ensure, preview};
-use crate::message::{Headers, Outgoing};
+use crate::message::{HeaderMap, Outgoing};
 use crate::transport::Delivery;
 
 async fn payload_survives<H: Harness>(harness: &H, sent: &[&[u8]]) -> Result<(), Violation> {
@@ -63,10 +63,10 @@ pub async fn large_survives<H: Harness>(harness: &H) -> Result<(), Violation> {
     payload_survives(harness, &[&large]).await
 }
 
-async fn carried_headers<H: Harness>(harness: &H, sent: &Headers) -> Result<(), Violation> {
+async fn carried_headers<H: Harness>(harness: &H, sent: &HeaderMap) -> Result<(), Violation> {
     let rig = Rig::new(harness).await?;
     let mut reader = rig.open().await?;
-    let none = Headers::new();
+    let none = HeaderMap::new();
     for headers in [sent, &none] {
         rig.publish(&[Outgoing::new(&rig.name, b"x").with_headers(headers)])
             .await?;
@@ -112,7 +112,7 @@ pub async fn header_bytes_survive<H: Harness>(harness: &H) -> Result<(), Violati
     if !harness.features().header_bytes {
         return Ok(());
     }
-    let mut sent = Headers::new();
+    let mut sent = HeaderMap::new();
     sent.append("trace", vec![0xff, 0x00, 0x80]);
     carried_headers(harness, &sent).await
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ruststream::memory::{MemoryDelivery, MemoryFetch, MemoryReceipt, MemorySettle};
-use ruststream::message::Headers;
+use ruststream::message::HeaderMap;
 use ruststream::transport::{Delivery, ErrorKind, Fetch, Settle, TransportError, Verdict};
 use tokio::sync::Mutex;
 
@@ -84,7 +84,7 @@ impl Fetch for BrokenFetch {
 pub(crate) struct BrokenDelivery {
     /// Absent where it was acked already; then its parts are here.
     inner: Option<MemoryDelivery>,
-    lent: Option<(Vec<u8>, Headers, Option<Vec<u8>>)>,
+    lent: Option<(Vec<u8>, HeaderMap, Option<Vec<u8>>)>,
     attempt: u32,
 }
 
@@ -98,8 +98,8 @@ impl Delivery for BrokenDelivery {
         }
     }
 
-    fn headers(&self) -> &Headers {
-        static NONE: Headers = Headers::new();
+    fn headers(&self) -> &HeaderMap {
+        static NONE: HeaderMap = HeaderMap::new();
         match (&self.inner, &self.lent) {
             (Some(inner), _) => inner.headers(),
             (None, lent) => lent.as_ref().map_or(&NONE, |(_, headers, _)| headers),

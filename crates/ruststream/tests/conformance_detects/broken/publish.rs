@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ruststream::memory::MemoryPublisher;
-use ruststream::message::{Headers, Outgoing};
+use ruststream::message::{HeaderMap, Outgoing};
 use ruststream::transport::{Publish, PublishError};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -45,7 +45,7 @@ impl BrokenPublisher {
     }
 
     /// The payload and the headers as they are stored.
-    fn spoiled(&self, message: &Outgoing<'_>) -> (Vec<u8>, Headers) {
+    fn spoiled(&self, message: &Outgoing<'_>) -> (Vec<u8>, HeaderMap) {
         let mut payload = message.payload().to_vec();
         let mut headers = message.headers().clone();
         match self.shared.flaw {
@@ -57,7 +57,7 @@ impl BrokenPublisher {
             Flaw::CutsAtZero => payload.truncate(payload.iter().position(|byte| *byte == 0).unwrap_or(payload.len())),
             Flaw::CutsLarge => payload.truncate(64 * 1024),
             Flaw::LosesDuplicateHeaders => {
-                headers = Headers::new();
+                headers = HeaderMap::new();
                 for (name, value) in message.headers().iter() {
                     headers.insert(name.to_owned(), value.to_vec());
                 }
