@@ -13,6 +13,9 @@ use crate::transport::{ErrorKind, Fetch, TransportError};
 /// How long the end of the fetch half may take.
 const CLOSING: Duration = Duration::from_secs(5);
 
+/// How long a fetch has to wait without an error, after one, to count as working.
+const PROBATION: Duration = Duration::from_secs(1);
+
 /// The backoff of a transport that fails.
 pub(super) fn trouble_backoff() -> Backoff {
     Backoff::exponential(Duration::from_millis(100)).cap(Duration::from_secs(5))
@@ -60,6 +63,11 @@ async fn fetch_until_failed<F: Fetch>(
     shared.enter(Phase::Running);
     loop {
         let room = loop {
+            if failures > 0 && *paused.borrow() {
+                // Nothing is fetched that could show whether the trouble is over.
+                failures = 0;
+                shared.mended(Side::Fetching);
+            }
             // The sender lives in `shared`, so waiting cannot fail.
             let _ = paused.wait_for(|paused| !paused).await;
             match buffer.room() {
@@ -69,7 +77,7 @@ async fn fetch_until_failed<F: Fetch>(
         };
         let fetched = tokio::select! {
             biased;
-            fetched = half.fetch(room, chunk) => fetched,
+            fetched = on_probation(half.fetch(room, chunk), &mut failures, shared) => fetched,
             _ = paused.wait_for(|paused| *paused) => Ok(()),
         };
         let error = match fetched {
@@ -101,12 +109,24 @@ async fn fetch_until_failed<F: Fetch>(
             shared.troubled(Side::Fetching, &error, wait);
             sleep(wait).await;
             match half.recover().await {
-                Ok(()) => {
-                    shared.mended(Side::Fetching);
-                    break;
-                }
+                Ok(()) => break,
                 Err(again) => error = again,
             }
         }
     }
+}
+
+/// Awaits a fetch. After a failure, one that has waited for long enough without another counts as working, message or not.
+async fn on_probation<T>(fetch: impl Future<Output = T>, failures: &mut u32, shared: &Shared) -> T {
+    if *failures == 0 {
+        return fetch.await;
+    }
+    let mut fetch = pin!(fetch);
+    let probation = PROBATION.max(trouble_backoff().ceiling(*failures));
+    if let Ok(fetched) = timeout(probation, &mut fetch).await {
+        return fetched;
+    }
+    *failures = 0;
+    shared.mended(Side::Fetching);
+    fetch.await
 }
