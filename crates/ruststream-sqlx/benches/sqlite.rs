@@ -9,14 +9,18 @@ use std::error::Error;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use ruststream::message::Outgoing;
+use ruststream::prelude::{AppInfo, RustStream, State, subscriber};
 use ruststream::transport::{Broker, Connection as _, Delivery, Fetch, Publish, Settle, Source, Verdict};
 use ruststream_sqlx::{Inbox, SqlxBroker};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, Executor, Row};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 type Failed = Box<dyn Error + Send + Sync>;
@@ -48,12 +52,41 @@ const CONSUME: &[Loop] = &[
     Loop {
         name: "crate",
         share: 1,
-        run: |path, count| Box::pin(halves(path, count, false)),
+        run: |path, count| Box::pin(halves(path, count, false, 0)),
     },
     Loop {
         name: "crate-in-turn",
         share: 1,
-        run: |path, count| Box::pin(halves(path, count, true)),
+        run: |path, count| Box::pin(halves(path, count, true, 0)),
+    },
+    Loop {
+        name: "service-w1",
+        share: 1,
+        run: |path, count| Box::pin(service(path, count, 1)),
+    },
+    Loop {
+        name: "service-w4",
+        share: 1,
+        run: |path, count| Box::pin(service(path, count, 4)),
+    },
+    Loop {
+        name: "service-w8",
+        share: 1,
+        run: |path, count| Box::pin(service(path, count, 8)),
+    },
+];
+
+/// Asked for by name: filling takes longer than the loop.
+const DEEP: &[Loop] = &[
+    Loop {
+        name: "shallow",
+        share: 1,
+        run: |path, count| Box::pin(halves(path, count, false, 0)),
+    },
+    Loop {
+        name: "deep",
+        share: 1,
+        run: |path, count| Box::pin(halves(path, count, false, 1_000_000)),
     },
 ];
 
@@ -87,10 +120,13 @@ fn main() -> Result<(), Failed> {
         .collect();
     let (rounds, count) = if smoke { (1, 1_024) } else { (9, 65_536) };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    for group in [CONSUME, PUBLISH] {
+    for group in [CONSUME, PUBLISH, DEEP] {
         let loops: Vec<&Loop> = group
             .iter()
-            .filter(|one| wanted.is_empty() || wanted.iter().any(|name| one.name.contains(name.as_str())))
+            .filter(|one| {
+                wanted.is_empty() && one.name != "deep" && one.name != "shallow"
+                    || wanted.iter().any(|name| one.name.contains(name.as_str()))
+            })
             .collect();
         if !loops.is_empty() {
             runtime.block_on(take_turns(&loops, rounds, count))?;
@@ -208,11 +244,32 @@ async fn by_hand(path: PathBuf, count: usize, chunk: usize) -> Result<Duration, 
     Ok(took)
 }
 
-/// Drives the two halves: receipts travel while the next deliveries are fetched, or `in_turn`.
-async fn halves(path: PathBuf, count: usize, in_turn: bool) -> Result<Duration, Failed> {
+/// Drives the two halves: receipts travel while the next deliveries are fetched, or `in_turn`. The queue holds `deep` rows that
+/// are due tomorrow, and a twentieth of that in dead letters.
+async fn halves(path: PathBuf, count: usize, in_turn: bool, deep: usize) -> Result<Duration, Failed> {
     let connection = SqlxBroker::sqlite(&path).connect().await?;
+    let mut plain = SqliteConnectOptions::new().filename(&path).connect().await?;
+    for (rows, state) in [(deep, 0), (deep / 20, 1)] {
+        let insert = sqlx::query(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+             INSERT INTO ruststream_messages (queue, payload, state, due_at) SELECT 'orders', ?, ?, ? FROM n",
+        );
+        if rows > 0 {
+            let rows = i64::try_from(rows)?;
+            plain
+                .execute(
+                    insert
+                        .bind(rows)
+                        .bind(&PAYLOAD[..])
+                        .bind(state)
+                        .bind(now() + 86_400_000),
+                )
+                .await?;
+        }
+    }
     fill(&connection.publisher(), count).await?;
-    checkpoint(&mut SqliteConnectOptions::new().filename(&path).connect().await?).await?;
+    checkpoint(&mut plain).await?;
+    plain.close().await?;
     let (mut fetch, mut settle) = Inbox::queue("orders")?.open(&connection).await?;
     let start = Instant::now();
     let mut done = 0;
@@ -240,6 +297,38 @@ async fn halves(path: PathBuf, count: usize, in_turn: bool) -> Result<Duration, 
     }
     connection.close().await;
     Ok(took)
+}
+
+/// What a user writes: a handler and an app. Timed from the start of the app to the last receipt settled.
+async fn service(path: PathBuf, count: usize, workers: usize) -> Result<Duration, Failed> {
+    let broker = SqlxBroker::sqlite(&path);
+    let connection = broker.connect().await?;
+    fill(&connection.publisher(), count).await?;
+    checkpoint(&mut SqliteConnectOptions::new().filename(&path).connect().await?).await?;
+    connection.close().await;
+    let (left, mut done) = watch::channel(false);
+    let left = Arc::new((AtomicUsize::new(count), left));
+    let start = Instant::now();
+    let running = RustStream::new(AppInfo::new("bench", "0"))
+        .state(left)
+        .with_broker(broker, |broker| {
+            broker.include(count_down).workers(workers);
+        })
+        .start()
+        .await?;
+    done.wait_for(|done| *done).await?;
+    running.shutdown().await?;
+    Ok(start.elapsed())
+}
+
+type Left = Arc<(AtomicUsize, watch::Sender<bool>)>;
+
+#[subscriber("orders")]
+async fn count_down(payload: &[u8], State(left): State<Left>) {
+    handle(payload);
+    if left.0.fetch_sub(1, Ordering::Relaxed) == 1 {
+        left.1.send_replace(true);
+    }
 }
 
 async fn fill(publisher: &impl Publish, count: usize) -> Result<(), Failed> {

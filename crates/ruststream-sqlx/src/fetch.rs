@@ -21,6 +21,9 @@ use crate::sqlite::{WriterHandle, random_token};
 /// A claim is made so small that it brings about this many bytes at most, going by the largest payload seen of late.
 const CLAIM_BYTES: usize = 32 * 1024 * 1024;
 
+/// What a payload may be like before the first is seen.
+const UNKNOWN_PAYLOAD: usize = 512 * 1024;
+
 /// Tells the claims of one subscription from those of others.
 static NEXT_SUBSCRIPTION: AtomicU64 = AtomicU64::new(1);
 
@@ -49,7 +52,7 @@ impl InboxFetch {
             subscription: NEXT_SUBSCRIPTION.fetch_add(1, Ordering::Relaxed),
             pending: None,
             rest: VecDeque::new(),
-            largest: 0,
+            largest: UNKNOWN_PAYLOAD,
         }
     }
 

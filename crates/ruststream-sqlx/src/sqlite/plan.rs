@@ -105,7 +105,8 @@ impl Plan {
             }
             Part::Release { token, ids } => {
                 self.statement(statements::RELEASE, step);
-                self.bind(statements::FREE).bind(json(ids)).bind(*token);
+                let now = self.now;
+                self.bind(now).bind(statements::FREE).bind(json(ids)).bind(*token);
             }
             Part::Retry(rows) => {
                 let now = self.now;
@@ -239,11 +240,11 @@ impl Plan {
         if let Some(error) = &self.error {
             return Err(sqlx::Error::Protocol(error.to_string()));
         }
-        for text in &self.texts {
+        for (position, text) in self.texts.iter().enumerate() {
             let query = sqlx::query_with(AssertSqlSafe(text.sql.clone()), text.arguments.clone());
             let mut stream = connection.fetch_many(query);
-            // One statement alone has one answer: nothing to sleep through.
-            let mut first = if text.steps.len() > 1 {
+            // One statement alone has one answer, and a text that is not the last has no commit: nothing to sleep through.
+            let mut first = if text.steps.len() > 1 && position + 1 == self.texts.len() {
                 start_quietly(&mut stream, commits).await
             } else {
                 None

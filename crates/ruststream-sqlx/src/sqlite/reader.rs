@@ -9,6 +9,7 @@ use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
 use sqlx::{Connection, Executor};
 use tokio::sync::Mutex;
 
+use super::identity::Identity;
 use super::schema;
 use crate::broker::Settings;
 use crate::error::Failure;
@@ -19,7 +20,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Reads apart from the writer: dead letters and counts.
 pub(crate) struct Reader {
     settings: Arc<Settings>,
-    connection: Mutex<Option<SqliteConnection>>,
+    connection: Mutex<Option<(SqliteConnection, Option<Identity>)>>,
 }
 
 impl Reader {
@@ -34,9 +35,10 @@ impl Reader {
         let reading = async {
             let mut place = self.connection.lock().await;
             // Taken out while it reads: a call that is dropped leaves no half-read connection behind.
+            let now = Identity::of(&self.settings.path);
             let mut connection = match place.take() {
-                Some(connection) => connection,
-                None => schema::open_reader(&self.settings).await?,
+                Some((connection, identity)) if identity == now => connection,
+                _ => schema::open_reader(&self.settings).await?,
             };
             let query = sqlx::query_with(sql, arguments);
             let rows = connection
@@ -44,7 +46,7 @@ impl Reader {
                 .try_collect()
                 .await
                 .map_err(|error| Failure::from_sqlx(error, &self.settings.path))?;
-            *place = Some(connection);
+            *place = Some((connection, now));
             Ok(rows)
         };
         tokio::time::timeout(DEADLINE, reading).await.unwrap_or_else(|_| {
@@ -56,7 +58,7 @@ impl Reader {
     }
 
     pub(crate) async fn close(&self) {
-        if let Some(connection) = self.connection.lock().await.take() {
+        if let Some((connection, _)) = self.connection.lock().await.take() {
             let _ = connection.close().await;
         }
     }

@@ -42,9 +42,9 @@ pub(super) const ACK_RANGE: &str = "DELETE FROM ruststream_messages WHERE id BET
 pub(super) const ACK_LIST: &str =
     "DELETE FROM ruststream_messages WHERE id IN (SELECT value FROM json_each(?)) AND token = ?;";
 
-/// Back to its place in the order of publishing. Free token, ids, token.
+/// Back to its place in the order of publishing. Now, free token, ids, token.
 pub(super) const RELEASE: &str = "UPDATE ruststream_messages \
-                                  SET due_at = published_at, token = ?, attempt = max(attempt - 1, 0) \
+                                  SET due_at = min(published_at, ?), token = ?, attempt = max(attempt - 1, 0) \
                                   WHERE id IN (SELECT value FROM json_each(?)) AND token = ?;";
 
 /// Free token, `[id, token, due]` each.

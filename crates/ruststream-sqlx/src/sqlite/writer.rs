@@ -1,6 +1,5 @@
 //! The one writer of a connection: it takes all that waits and runs it as one transaction.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::identity::Identity;
 use super::plan::{Answer, Plan, busy_pause, pairs};
 use super::wake::Waiting;
 use super::writer_handle::Counters;
@@ -691,30 +691,5 @@ fn report_lost_settlement(queue: &str, failure: Option<&Failure>) {
     if let Some(failure) = failure {
         let error = TransportError::from(failure.clone());
         tracing::warn!(queue, %error, "messages were not given back: they are delivered again when their lease ends");
-    }
-}
-
-/// Which file stands under a path: another one has another identity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Identity {
-    device: u64,
-    inode: u64,
-}
-
-impl Identity {
-    #[cfg(unix)]
-    fn of(path: &Path) -> Option<Self> {
-        use std::os::unix::fs::MetadataExt;
-        let metadata = std::fs::metadata(path).ok()?;
-        Some(Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        })
-    }
-
-    /// Elsewhere an open file cannot be replaced.
-    #[cfg(not(unix))]
-    fn of(_path: &Path) -> Option<Self> {
-        None
     }
 }
