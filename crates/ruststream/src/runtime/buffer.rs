@@ -233,7 +233,8 @@ impl<D: Delivery> Buffer<D> {
                 });
             }
         }
-        queue.wake(fetched);
+        let hands = room::hands(&self.shared.settings, self.shared.service_time(), fetched);
+        queue.wake(hands);
     }
 
     /// Moves up to as many ready messages as a worker should take at once into `into`.
@@ -269,7 +270,9 @@ impl<D: Delivery> Buffer<D> {
         queue.ready.take(number, into);
         let left = queue.ready.len();
         let mean_bytes = queue.mean_bytes;
-        if left > 0 && settings.batch.is_some() {
+        // What is left is worth another worker's waking, or else this one comes back for it; `give_back` sees to it that it does not
+        // wait for a call that waits.
+        if left > 0 && (settings.batch.is_some() || room::hands(settings, self.shared.service_time(), left) > 1) {
             queue.wake(1);
         }
         drop(queue);
@@ -290,9 +293,6 @@ impl<D: Delivery> Buffer<D> {
     /// Puts messages that a worker took and did not begin back in front, for others.
     pub(super) fn give_back(&self, untouched: &mut VecDeque<Entry<D>>) {
         let number = untouched.len();
-        if number == 0 {
-            return;
-        }
         self.taken.fetch_sub(number, Ordering::Relaxed);
         let mut queue = self.queue();
         if queue.closed {
@@ -303,7 +303,8 @@ impl<D: Delivery> Buffer<D> {
         while let Some(entry) = untouched.pop_back() {
             queue.ready.push_front(entry);
         }
-        queue.wake(number);
+        let ready = queue.ready.len();
+        queue.wake(number.max(1).min(ready));
     }
 
     /// Lets the next message of a lane go, once the one before it has left.

@@ -14,6 +14,8 @@ const MOST_BYTES: usize = 64 << 20;
 const MOST_IN_HAND: usize = 16 * 1024;
 /// The work that a worker takes at once from the shared buffer, while its handler does not wait.
 const AT_ONCE: Duration = Duration::from_millis(1);
+/// The work that is not worth sharing.
+const ALONE: Duration = Duration::from_micros(200);
 /// The most messages that a worker takes at once.
 const MOST_AT_ONCE: usize = 128;
 
@@ -66,13 +68,26 @@ pub(super) fn room(settings: &Settings, service_time: Option<Duration>, in_hand:
     }
 }
 
+/// How many workers so many ready messages are worth waking: work that one is through with before another has woken is its own.
+pub(super) fn hands(settings: &Settings, service_time: Option<Duration>, ready: usize) -> usize {
+    let by_time = match service_time {
+        None => ready,
+        Some(time) => time
+            .as_nanos()
+            .saturating_mul(ready as u128)
+            .div_ceil(ALONE.as_nanos())
+            .min(ready as u128) as usize,
+    };
+    by_time.clamp(1, settings.workers.max(1))
+}
+
 /// How many of `ready` messages a worker takes at once, to run one after the other while its handler does not wait.
 pub(super) fn at_once(settings: &Settings, service_time: Option<Duration>, ready: usize) -> usize {
     let by_time = match service_time {
         None => 1,
         Some(time) => (AT_ONCE.as_nanos() / time.as_nanos().max(1)).clamp(1, MOST_AT_ONCE as u128) as usize,
     };
-    by_time.min(ready.div_ceil(settings.workers))
+    by_time.min(ready.div_ceil(hands(settings, service_time, ready)))
 }
 
 #[cfg(test)]
@@ -104,7 +119,14 @@ mod tests {
         assert_eq!(target(&settings(1), fast, 100), 1 + MOST_AHEAD);
         assert_eq!(target(&settings(1), fast, 16 << 20), 1 + 4);
         assert_eq!(at_once(&settings(1), fast, 1000), MOST_AT_ONCE);
-        assert_eq!(at_once(&settings(4), fast, 100), 25);
+        assert_eq!(at_once(&settings(4), Some(Duration::from_micros(8)), 100), 25);
+    }
+
+    #[test]
+    fn work_of_a_moment_is_not_shared() {
+        assert_eq!(hands(&settings(8), Some(Duration::from_nanos(100)), 500), 1);
+        assert_eq!(hands(&settings(8), Some(Duration::from_millis(1)), 500), 8);
+        assert_eq!(hands(&settings(8), None, 3), 3);
     }
 
     #[test]
