@@ -211,7 +211,21 @@ impl<B: Broker> Subscription<B> {
                 "`.batch(..)` is set, but the handler takes one message: let its first parameter be `&[T]`".into(),
             );
         }
-        self.settings.problem()
+        self.dead_letter_problem().or_else(|| self.settings.problem())
+    }
+
+    fn dead_letter_problem(&self) -> Option<String> {
+        let place = self.settings.dead_letter.as_deref()?;
+        let reads = match &self.source {
+            SourceChoice::ByName => &self.definition.name,
+            SourceChoice::Given(opener) => opener.name(),
+        };
+        if place.is_empty() {
+            return Some("`.dead_letter(\"\")` names no place: leave it out for the broker's own".to_owned());
+        }
+        (place == reads).then(|| {
+            format!("`.dead_letter(\"{place}\")` is where it reads: its dead letters would come back to it without end; name another place")
+        })
     }
 }
 
