@@ -510,3 +510,37 @@ async fn an_app_without_subscriptions_runs_until_it_is_told_to_stop() {
     handle.stop();
     within(finished).await.unwrap().unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_panics_is_a_hook_that_failed_and_the_app_drains() {
+    let (broker, gate, begun) = (MemoryBroker::new(), Gate::closed(), Record::<u64>::default());
+    let running = {
+        let (gate, begun) = (gate.clone(), begun.clone());
+        app(broker.clone(), |scope| {
+            scope.include(handler("orders", move |given| {
+                begun.add(given.id());
+                let gate = gate.clone();
+                async move { gate.pass().await }
+            }));
+        })
+        .on_shutdown(|_| -> std::future::Ready<Result<(), String>> { panic!("the hook panics") })
+        .start()
+        .await
+        .unwrap()
+    };
+    publish_ids(&broker, "orders", 1..=2).await;
+    begun.reaches(1).await;
+    gate.let_go(1);
+
+    let error = running.shutdown().await.unwrap_err();
+
+    assert!(error.is_hook());
+    assert_eq!(error.source().unwrap().to_string(), "it panicked: the hook panics");
+    assert_eq!(
+        (
+            broker.counts("orders").acked + broker.published("orders").len() as u64,
+            broker.held("orders")
+        ),
+        (2, 1)
+    );
+}

@@ -5,10 +5,10 @@ mod common;
 
 use std::fmt;
 
-use common::{Record, handler, health, publish, publish_ids, publish_keyed, start, start_one, within};
+use common::{Gate, Record, app, handler, health, publish, publish_ids, publish_keyed, start, start_one, within};
 use ruststream::app::{Running, Subscription};
 use ruststream::handler::{
-    BatchOutcome, Batched, Call, Definition, Extract, Handler, Layers, Mounting, Outcome, Single, Subscriber,
+    BatchOutcome, Batched, Call, Definition, Extract, Handler, Layer, Layers, Mounting, Outcome, Single, Subscriber,
 };
 use ruststream::policy::Backoff;
 use ruststream::prelude::*;
@@ -444,4 +444,119 @@ async fn on_several_threads_every_worker_lives_on() {
     assert_eq!((handled.len(), broker.dead_letters("orders").len()), (50, 50));
     assert_eq!(health(&running).workers, 8);
     running.shutdown().await.unwrap();
+}
+
+/// A layer that panics around the poisoned calls, before the handler or after it.
+struct PanicsAround {
+    before: bool,
+}
+
+impl Layer for PanicsAround {
+    async fn call<'a, S: Send + Sync + 'static>(&'a self, call: Call<'a, S>, next: &'a impl Single<S>) -> Outcome {
+        let poisoned = call.incoming().payload() == b"666";
+        assert!(!(poisoned && self.before), "the layer panics");
+        let outcome = next.call(call).await;
+        assert!(!poisoned, "the layer panics");
+        outcome
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_layer() {
+    for before in [true, false] {
+        let (broker, handled) = (MemoryBroker::new(), Handled::default());
+        let running = {
+            let handled = handled.clone();
+            start(broker.clone(), |scope| {
+                scope.layer(PanicsAround { before }, |scope| {
+                    scope
+                        .include(handler("orders", move |given| {
+                            if given.id() != POISON {
+                                handled.add(given.id());
+                            }
+                            std::future::ready(())
+                        }))
+                        .workers(2)
+                        .retry(Retry::fixed(Duration::from_secs(1)).attempts(2));
+                });
+            })
+            .await
+        };
+        publish_ids(&broker, "orders", [POISON, POISON, POISON]).await;
+        publish_ids(&broker, "orders", 1..=100).await;
+        within(broker.idle("orders")).await;
+        assert_survived((broker, handled, running), "the layer panics").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_app_drains() {
+    let (broker, gate, begun) = (MemoryBroker::new(), Gate::closed(), Record::<u64>::default());
+    let running = {
+        let (gate, begun) = (gate.clone(), begun.clone());
+        start(broker.clone(), |scope| {
+            scope
+                .include(handler("orders", move |given| {
+                    begun.add(given.id());
+                    let gate = gate.clone();
+                    async move {
+                        gate.pass().await;
+                        assert!(given.id() != 1, "in the drain");
+                    }
+                }))
+                .workers(2)
+                .prefetch(10);
+        })
+        .await
+    };
+    publish_ids(&broker, "orders", 1..=10).await;
+    begun.reaches(2).await;
+
+    running.stop();
+    gate.let_go(2);
+    running.shutdown().await.unwrap();
+
+    // The one is to be tried again with its attempt counted, the other acked, the rest given back.
+    let standing = broker.published("orders");
+    let attempts: Vec<_> = standing.iter().map(|one| (one.payload[0], one.attempts)).collect();
+    assert_eq!((attempts.len(), attempts.last()), (9, Some(&(b'1', 1))));
+    assert!(attempts[..8].iter().all(|(_, attempts)| *attempts == 0));
+    assert_eq!(broker.counts("orders").acked, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_the_drop_of_a_call_at_the_end_of_the_grace_period() {
+    struct Guard;
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            panic!("in the drop");
+        }
+    }
+    let (broker, begun) = (MemoryBroker::new(), Record::<u64>::default());
+    let running = {
+        let begun = begun.clone();
+        app(broker.clone(), |scope| {
+            scope
+                .include(handler("orders", move |given| {
+                    begun.add(given.id());
+                    async move {
+                        let _guard = Guard;
+                        std::future::pending::<()>().await;
+                    }
+                }))
+                .workers(2);
+        })
+        .shutdown_grace(Duration::from_secs(5))
+        .start()
+        .await
+        .unwrap()
+    };
+    publish_ids(&broker, "orders", 1..=2).await;
+    begun.reaches(2).await;
+
+    let stopped = Instant::now();
+    running.shutdown().await.unwrap();
+
+    assert_eq!(stopped.elapsed().as_secs(), 5);
+    assert_eq!((broker.held("orders"), broker.published("orders").len()), (2, 2));
 }

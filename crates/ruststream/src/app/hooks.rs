@@ -1,10 +1,14 @@
 //! What an app does besides handling messages: when it starts and when it ends.
 
 use std::error::Error;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::task::Poll;
 
 use super::AppHandle;
 use super::error::AppError;
+use crate::handler::panic_text;
 
 type Cause = Box<dyn Error + Send + Sync>;
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -31,12 +35,16 @@ where
     })
 }
 
-/// Runs hooks one after the other; the first failure ends it.
+/// Runs hooks one after the other; the first failure ends it. A panic is a failure, so that it keeps no app from draining.
 pub(super) async fn run<A: Clone>(name: &'static str, hooks: Vec<Hook<A>>, argument: A) -> Result<(), AppError> {
     for hook in hooks {
-        hook(argument.clone())
-            .await
-            .map_err(|cause| AppError::hook(name, cause))?;
+        let argument = argument.clone();
+        let mut running = Box::pin(async move { hook(argument).await });
+        let ended = poll_fn(|cx| {
+            catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx)))
+                .unwrap_or_else(|panic| Poll::Ready(Err(format!("it panicked: {}", panic_text(panic)).into())))
+        });
+        ended.await.map_err(|cause| AppError::hook(name, cause))?;
     }
     Ok(())
 }
