@@ -45,6 +45,7 @@
 //! - [`mod@app`]: putting a service together, starting, watching and stopping it; the attributes `#[subscriber]` and `#[ruststream::app]` write the rest.
 //! - [`handler`]: what a handler can take and return. [`publish`]: sending messages. [`policy`]: retries and order.
 //! - [`message`] and [`codec`]: headers, payloads, JSON.
+//! - `testing` (feature `testing`): a finished app in process, with an hour of backoff in milliseconds.
 //! - [`transport`]: the contract that a broker crate implements; `conformance` (feature `conformance`): the suite that proves it.
 
 pub mod app;
@@ -58,6 +59,8 @@ pub mod policy;
 pub mod prelude;
 pub mod publish;
 mod runtime;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod transport;
 
 pub use app::{AppInfo, RustStream};

@@ -37,6 +37,10 @@ pub(super) trait BrokerEntry: Send {
 
     /// Connects and opens all subscriptions.
     fn start(self: Box<Self>, how: How) -> BoxFuture<'static, Result<Started, AppError>>;
+
+    /// Answers its label and its subscriptions, to be put on another broker.
+    #[cfg(feature = "testing")]
+    fn leave(self: Box<Self>) -> (String, Vec<super::moving::Homeless>);
 }
 
 /// How a broker is started.
@@ -67,6 +71,12 @@ impl<B: Broker> Mounts<B> {
 }
 
 impl<B: Broker> BrokerEntry for Mounts<B> {
+    #[cfg(feature = "testing")]
+    fn leave(self: Box<Self>) -> (String, Vec<super::moving::Homeless>) {
+        let homeless = self.mounts.into_iter().map(Into::into).collect();
+        (self.broker.label(), homeless)
+    }
+
     fn check(&self, lines: &mut Vec<String>, problems: &mut Vec<String>) {
         let label = self.broker.label();
         let mut by_name: Vec<(&str, &str)> = Vec::new();

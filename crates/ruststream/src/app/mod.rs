@@ -8,6 +8,8 @@ mod error;
 mod health;
 mod hooks;
 mod info;
+#[cfg(feature = "testing")]
+mod moving;
 mod running;
 mod scope;
 mod start;
@@ -18,5 +20,7 @@ pub use cli::main;
 pub use error::AppError;
 pub use health::{Health, SubscriptionHealth, SubscriptionState};
 pub use info::AppInfo;
+#[cfg(feature = "testing")]
+pub(crate) use moving::{Arriving, Leaving};
 pub use running::{AppHandle, Running};
 pub use scope::{BrokerScope, Subscription};

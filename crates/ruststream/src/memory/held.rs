@@ -302,6 +302,12 @@ impl Held {
         earlier(due, self.lease_end)
     }
 
+    /// How many messages wait for their time.
+    #[cfg(feature = "testing")]
+    pub(super) fn delayed(&self) -> usize {
+        self.delayed.len()
+    }
+
     /// How many messages are ready.
     pub(super) fn ready(&self) -> usize {
         self.ready.len()

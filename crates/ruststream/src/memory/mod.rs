@@ -29,6 +29,8 @@
 //! and did not settle returns to its place when the subscription ends, when a [lease](Queue::lease) runs out, or when the
 //! link is [cut](MemoryBroker::cut).
 
+#[cfg(feature = "testing")]
+mod backlog;
 mod broker;
 mod dead;
 mod delivery;

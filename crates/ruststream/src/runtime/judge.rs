@@ -77,7 +77,7 @@ pub(super) fn not_confirmed(
                 subscription = %shared.name, error = text, ?wait,
                 "a dead letter could not be stored; the message stays and is tried again"
             );
-            again(shared, wait)
+            again(shared, message, wait)
         }
     }
 }
@@ -94,7 +94,7 @@ fn judge_said(shared: &Shared, message: &Incoming<'_>, said: HandlerOutcome) -> 
         }
         HandlerOutcome::DeadLetter { reason } => bury(shared, message, DeadReason::Rejected, reason),
         HandlerOutcome::Retry { after } => match wait_after(shared, message.attempt(), None) {
-            Some(backoff) => again(shared, after.unwrap_or(backoff)),
+            Some(backoff) => again(shared, message, after.unwrap_or(backoff)),
             None => bury(
                 shared,
                 message,
@@ -119,6 +119,9 @@ pub(super) fn let_go<T>(shared: &Shared, errors: T) {
 }
 
 fn failed(shared: &Shared, message: &Incoming<'_>, failure: &Failure) -> Decision {
+    if let Some(observer) = &shared.settings.observer {
+        observer.failed(message, failure);
+    }
     Counts::add(&shared.counts.failed, 1);
     match wait_after(shared, message.attempt(), Some(failure)) {
         Some(wait) => {
@@ -126,7 +129,7 @@ fn failed(shared: &Shared, message: &Incoming<'_>, failure: &Failure) -> Decisio
                 subscription = %shared.name, attempt = message.attempt(), kind = ?failure.kind(), error = failure.text(), ?wait,
                 "a message failed and will be tried again"
             );
-            again(shared, wait)
+            again(shared, message, wait)
         }
         None => bury(
             shared,
@@ -166,7 +169,10 @@ fn judge_undecodable(shared: &Shared, message: &Incoming<'_>, text: String) -> D
 }
 
 /// Tries again after `wait`, where the transport keeps the delay, or else with the delivery kept unsettled in hand.
-fn again(shared: &Shared, wait: Duration) -> Decision {
+fn again(shared: &Shared, message: &Incoming<'_>, wait: Duration) -> Decision {
+    if let Some(observer) = &shared.settings.observer {
+        observer.again(message, wait);
+    }
     Counts::add(&shared.counts.retried, 1);
     let in_hand = shared.settings.ordered_by.is_some() || !shared.capabilities.delay();
     if in_hand {
@@ -190,6 +196,9 @@ fn bury(shared: &Shared, message: &Incoming<'_>, reason: DeadReason, error: Stri
         source: shared.name.to_string(),
         at: SystemTime::now(),
     };
+    if let Some(observer) = &shared.settings.observer {
+        observer.buried(message, &letter, shared.settings.dead_letter.as_deref());
+    }
     match &shared.settings.dead_letter {
         None if shared.capabilities.dead_letters() => {
             Counts::add(&shared.counts.dead_lettered, 1);

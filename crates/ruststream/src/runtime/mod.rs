@@ -12,6 +12,7 @@
 mod buffer;
 mod fetcher;
 mod judge;
+mod observer;
 mod ready;
 mod room;
 mod settings;
@@ -20,6 +21,8 @@ mod shared;
 mod subscription;
 mod worker;
 
+#[cfg(feature = "testing")]
+pub(crate) use observer::{End, Observer};
 pub(crate) use settings::{Batch, LONGEST, Settings};
 pub(crate) use shared::{Phase, Shared, Signals, chain};
 pub(crate) use subscription::run;

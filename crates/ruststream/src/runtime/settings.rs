@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::observer::Observer;
 use crate::policy::{OnUndecodable, OrderBy, RetryRules};
 
 /// A time beyond this is as good as for ever, and stays inside what an `Instant` can say.
@@ -19,6 +20,8 @@ pub(crate) struct Settings {
     pub(crate) timeout: Option<Duration>,
     pub(crate) ordered_by: Option<OrderBy>,
     pub(crate) on_undecodable: OnUndecodable,
+    /// Looks on; a test does.
+    pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
 /// How a batch is put together.
@@ -49,6 +52,7 @@ impl Default for Settings {
             timeout: None,
             ordered_by: None,
             on_undecodable: OnUndecodable::default(),
+            observer: None,
         }
     }
 }

@@ -7,10 +7,11 @@ use tokio::time::{Duration, sleep_until, timeout};
 
 use super::buffer::Buffer;
 use super::fetcher::fetch_all;
+use super::observer::Watched;
 use super::settler::settle_all;
 use super::shared::{Counts, Phase, Shared};
 use super::worker::WorkerHand;
-use crate::handler::{Handler, panic_text};
+use crate::handler::{Hand, Handler, panic_text};
 use crate::transport::{Delivery, ErrorKind, Fetch, Publish, Settle, TransportError};
 
 /// How long calls that are dropped at the end of the grace period may take to go.
@@ -121,10 +122,11 @@ struct Workers<D: Delivery> {
 
 impl<D: Delivery> Workers<D> {
     fn start(&mut self, worker: usize) {
-        let driven = self
-            .handler
-            .pump()
-            .drive(Box::new(WorkerHand::new(self.buffer.clone(), worker)));
+        let mut hand: Box<dyn Hand> = Box::new(WorkerHand::new(self.buffer.clone(), worker));
+        if let Some(observer) = &self.buffer.shared.settings.observer {
+            hand = Box::new(Watched::new(hand, observer.clone()));
+        }
+        let driven = self.handler.pump().drive(hand);
         let alive = Alive::new(self.buffer.shared.clone());
         let task = self.tasks.spawn(async move {
             driven.await;

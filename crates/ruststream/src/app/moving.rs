@@ -1,0 +1,79 @@
+//! Putting the subscriptions of an app on other brokers than its own, as a test does.
+
+use std::sync::Arc;
+
+use super::RustStream;
+use super::broker::{Mount, Mounts, SourceChoice};
+use super::scope::Subscription;
+use crate::handler::{Definition, Handler};
+use crate::publish::Publisher;
+use crate::runtime::{Observer, Settings};
+use crate::transport::Broker;
+
+/// A broker that is left, with those who leave it.
+pub(crate) struct Leaving {
+    pub(crate) label: String,
+    /// What each subscription reads, and the name of its handler.
+    pub(crate) subscriptions: Vec<(Arc<str>, &'static str)>,
+}
+
+/// Where subscriptions go.
+pub(crate) struct Arriving<B: Broker> {
+    pub(crate) broker: B,
+    /// What each subscription reads from now on, and who looks on; in the order of leaving.
+    pub(crate) seats: Vec<(B::Source, Arc<dyn Observer>)>,
+}
+
+/// A subscription without a broker.
+pub(super) struct Homeless {
+    definition: Definition,
+    name: Arc<str>,
+    settings: Settings,
+    make: Box<dyn FnOnce(Publisher) -> Handler + Send>,
+}
+
+impl<B: Broker> From<Mount<B>> for Homeless {
+    fn from(mount: Mount<B>) -> Self {
+        let Subscription {
+            definition,
+            source,
+            settings,
+        } = mount.subscription;
+        let name = match &source {
+            SourceChoice::Given(opener) => opener.name().into(),
+            SourceChoice::ByName => Arc::from(&*definition.name),
+        };
+        Self {
+            definition,
+            name,
+            settings,
+            make: mount.make,
+        }
+    }
+}
+
+impl RustStream {
+    /// Puts every subscription on another broker, in place of its own; the rest of the app stays as it is.
+    pub(crate) fn move_to<B: Broker>(&mut self, mut find: impl FnMut(Leaving) -> Arriving<B>) {
+        for left in std::mem::take(&mut self.brokers) {
+            let (label, homeless) = left.leave();
+            let subscriptions = homeless.iter().map(|one| (one.name.clone(), one.definition.handler));
+            let Arriving { broker, seats } = find(Leaving {
+                label,
+                subscriptions: subscriptions.collect(),
+            });
+            let mounts = homeless.into_iter().zip(seats).map(|(one, (source, observer))| Mount {
+                subscription: Subscription {
+                    definition: one.definition,
+                    source: SourceChoice::Given(Box::new(source)),
+                    settings: Settings {
+                        observer: Some(observer),
+                        ..one.settings
+                    },
+                },
+                make: one.make,
+            });
+            self.brokers.push(Box::new(Mounts::new(broker, mounts.collect())));
+        }
+    }
+}
