@@ -212,7 +212,7 @@ async fn a_full_place_of_the_brokers_own_keeps_the_message_until_there_is_room()
     within(broker.idle("orders")).await;
 
     publish(&broker, "orders", ["b"]).await;
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(broker.held("orders"), 1);
     let troubled = health(&running);
     assert_eq!(troubled.state, SubscriptionState::Degraded);

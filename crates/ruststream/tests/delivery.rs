@@ -32,7 +32,7 @@ async fn nothing(_order: u64) {}
 #[subscriber("orders")]
 async fn fallible(id: u64, State(seen): State<Seen>, context: Context<'_>) -> Result<(), Refused> {
     seen.add((id, context.attempt()));
-    if id % 2 == 0 { Ok(()) } else { Err(Refused(id)) }
+    if id.is_multiple_of(2) { Ok(()) } else { Err(Refused(id)) }
 }
 
 #[subscriber("orders")]
@@ -81,7 +81,7 @@ async fn reply(id: u64, State(seen): State<Seen>, context: Context<'_>) -> Recei
 #[subscriber("orders", reply = "receipts")]
 async fn reply_or_error(id: u64, State(seen): State<Seen>, context: Context<'_>) -> Result<Receipt, Refused> {
     seen.add((id, context.attempt()));
-    if id % 2 == 0 {
+    if id.is_multiple_of(2) {
         Ok(Receipt { order: id })
     } else {
         Err(Refused(id))

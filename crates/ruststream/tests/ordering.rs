@@ -70,7 +70,7 @@ impl Lanes {
         tokio::time::sleep(Duration::from_millis(id * 7 % 5)).await;
         self.busy.lock().unwrap().remove(&key);
         // Every seventh fails once, every thirteenth twice.
-        if (id % 7 == 0 && given.attempt == 1) || (id % 13 == 0 && given.attempt <= 2) {
+        if (id.is_multiple_of(7) && given.attempt == 1) || (id.is_multiple_of(13) && given.attempt <= 2) {
             return Err(format!("{id} failed"));
         }
         self.done.lock().unwrap().entry(key).or_default().push(id);
@@ -304,7 +304,7 @@ async fn keys_keep_their_order_on_several_threads() {
                     for _ in 0..given.id() % 3 {
                         tokio::task::yield_now().await;
                     }
-                    if given.id() % 11 == 0 && given.attempt == 1 {
+                    if given.id().is_multiple_of(11) && given.attempt == 1 {
                         return Err("once");
                     }
                     done.lock()

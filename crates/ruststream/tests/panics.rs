@@ -19,13 +19,13 @@ const POISON: u64 = 666;
 
 type Handled = Record<u64>;
 
-/// Starts `handler` with two workers and two attempts, sends it poison and 100 good messages, and awaits the end of all.
+/// Starts a handler with two workers and two attempts, sends it poison and 100 good messages, and awaits the end of all.
 async fn poisoned<H: Subscriber<Handled>>(
-    handler: H,
+    mounted: H,
     set: impl FnOnce(&mut Subscription<MemoryBroker>),
 ) -> (MemoryBroker, Handled, Running) {
     let (broker, handled) = (MemoryBroker::new(), Handled::default());
-    let running = start_one(&broker, &handled, handler, |orders| {
+    let running = start_one(&broker, &handled, mounted, |orders| {
         orders
             .workers(2)
             .retry(Retry::fixed(Duration::from_secs(1)).attempts(2));
@@ -341,7 +341,9 @@ impl Batched<Handled> for EarlyBatchPanic {
     fn call<'a>(&'a self, calls: Vec<Call<'a, Handled>>) -> impl Future<Output = BatchOutcome> + Send + 'a {
         let ids: Vec<u64> = calls.iter().map(|call| call.decode().unwrap()).collect();
         assert!(!ids.contains(&POISON), "no future");
-        ids.iter().for_each(|id| calls[0].state().add(*id));
+        for id in ids {
+            calls[0].state().add(id);
+        }
         std::future::ready(BatchOutcome::All(Outcome::ACK))
     }
 }
@@ -366,7 +368,9 @@ async fn batch_error(ids: &[u64], State(handled): State<Handled>) -> Result<(), 
     if ids.contains(&POISON) {
         return Err(PanickingError);
     }
-    ids.iter().for_each(|id| handled.add(*id));
+    for id in ids {
+        handled.add(*id);
+    }
     Ok(())
 }
 
@@ -381,7 +385,9 @@ async fn batch_count(ids: &[u64], State(handled): State<Handled>) -> Vec<Result<
         let too_many = ids.iter().map(|_| Ok(()));
         return too_many.chain([Err(PanickingError)]).collect();
     }
-    ids.iter().for_each(|id| handled.add(*id));
+    for id in ids {
+        handled.add(*id);
+    }
     ids.iter().map(|_| Ok(())).collect()
 }
 
