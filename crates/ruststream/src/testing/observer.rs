@@ -49,7 +49,7 @@ impl Observer for Recorder {
 
     fn buried(&self, message: &Incoming<'_>, letter: &DeadLetter, place: Option<&str>) {
         let place = place.map(|place| format!(" in `{place}`")).unwrap_or_default();
-        let mut text = format!("a dead letter{place}, {}", letter.reason);
+        let mut text = format!("becomes a dead letter{place}, {}", letter.reason);
         self.journal.change_last(message, |called| {
             if called.call.error() != Some(&letter.error) {
                 text = format!("{text}: {}", letter.error);
