@@ -7,6 +7,7 @@ use std::future::{pending, ready};
 use std::sync::{Arc, Condvar, Mutex};
 
 use common::{Fault, Gate, Half, Record, Reduced, app, handler, health, publish_ids, start, start_one, within};
+use ruststream::app::SubscriptionState;
 use ruststream::memory::Operation;
 use ruststream::policy::OrderBy;
 use ruststream::prelude::*;
@@ -50,6 +51,7 @@ async fn the_short_is_finished_the_long_released_and_the_unstarted_given_back_at
     let stopped = Instant::now();
     a.stop();
     tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(health(&a).state, SubscriptionState::Stopping);
 
     // Then what was not begun stands again at once, uncounted and in order.
     let standing = broker.published("orders");
