@@ -361,7 +361,10 @@ async fn hooks_run_as_in_real_life_and_what_they_do_is_seen() {
     };
     let (up, running, down, gone) = (log("up"), log("running"), log("down"), log("gone"));
     let app = shop()
-        .on_startup(move || async move { Ok::<_, String>(up()) })
+        .on_startup(move || async move {
+            up();
+            Ok::<_, String>(())
+        })
         .after_startup(move |app| async move {
             running();
             app.publisher().publish("greetings", "hello").await
@@ -370,7 +373,10 @@ async fn hooks_run_as_in_real_life_and_what_they_do_is_seen() {
             down();
             app.publisher().publish("greetings", "bye").await
         })
-        .after_shutdown(move || async move { Ok::<_, String>(gone()) });
+        .after_shutdown(move || async move {
+            gone();
+            Ok::<_, String>(())
+        });
     let test = TestApp::start(app).await.unwrap();
     assert_eq!(*events.lock().unwrap(), ["up", "running"]);
 
@@ -519,12 +525,12 @@ async fn what_does_not_settle_is_told_with_all_that_is_open() {
     }
     test.publish("slow", &1u64).await.unwrap();
 
-    let text = unsettled(&test).await;
+    let told = unsettled(&test).await;
 
-    assert!(text.starts_with("not settled within 50ms, asked for at "), "{text}");
-    assert!(text.contains("tests/testing.rs:"), "{text}");
-    assert!(text.contains("stuck <- stuck, attempt 1: 1 => not ended\n"), "{text}");
-    let open = text.split("still to be done:\n").nth(1).unwrap();
+    assert!(told.starts_with("not settled within 50ms, asked for at "), "{told}");
+    assert!(told.contains("tests/testing.rs:"), "{told}");
+    assert!(told.contains("stuck <- stuck, attempt 1: 1 => not ended\n"), "{told}");
+    let open = told.split("still to be done:\n").nth(1).unwrap();
     assert_eq!(
         open,
         "  stuck: 1 in hand, 1 ready\n  slow: 1 ready\n  the subscription on slow is paused\n"
@@ -540,11 +546,11 @@ async fn a_delay_on_a_running_clock_is_told_with_its_time() {
     let publishing = test.publish("orders", &Order { id: 1 });
     publishing.delay(Duration::from_mins(59)).await.unwrap();
 
-    let text = unsettled(&test).await;
+    let told = unsettled(&test).await;
 
     assert!(
-        text.contains("  orders: 1 delayed, the next due in 58m 59s\n"),
-        "{text}"
+        told.contains("  orders: 1 delayed, the next due in 58m 59s\n"),
+        "{told}"
     );
 }
 
@@ -560,11 +566,11 @@ async fn a_retry_without_end_is_stopped_by_the_clock_on_the_wall() {
     .deadline(Duration::from_millis(200));
     test.publish("orders", &Order { id: u64::MAX }).await.unwrap();
 
-    let text = unsettled(&test).await;
+    let told = unsettled(&test).await;
 
-    assert!(text.contains(" earlier calls and publishes ..\n"), "{text}");
-    assert!(text.contains("  orders: 1 "), "{text}");
-    assert!(text.lines().count() < 250, "{text}");
+    assert!(told.contains(" earlier calls and publishes ..\n"), "{told}");
+    assert!(told.contains("  orders: 1 "), "{told}");
+    assert!(told.lines().count() < 250, "{told}");
 }
 
 #[tokio::test]
@@ -573,19 +579,19 @@ async fn a_wrong_name_or_type_is_told() {
     test.publish("orders", &Order { id: 1 }).await.unwrap();
     test.settled().await;
 
-    let text = |ask: &dyn Fn()| {
+    let told_by = |ask: &dyn Fn()| {
         let panic = std::panic::catch_unwind(AssertUnwindSafe(ask)).unwrap_err();
         panic.downcast_ref::<String>().cloned().unwrap()
     };
     assert_eq!(
-        text(&|| drop(test.raw_calls("oders"))),
+        told_by(&|| drop(test.raw_calls("oders"))),
         "no subscription on far away reads `oders` or has a handler of that name; there are: `orders` (handler `confirm`)"
     );
     assert_eq!(
-        text(&|| assert_eq!(test.broker("near").label(), "near")),
+        told_by(&|| assert_eq!(test.broker("near").label(), "near")),
         "the app has no broker of the label `near`; it has `far away`"
     );
-    let wrong = text(&|| drop(test.published::<Order>("receipts")));
+    let wrong = told_by(&|| drop(test.published::<Order>("receipts")));
     assert!(
         wrong.starts_with("the message to `receipts` is no `testing::Order`: "),
         "{wrong}"

@@ -36,15 +36,15 @@ pub(super) struct Watching(#[expect(dead_code, reason = "its drop is the signal"
 
 /// Completes when `limit` has passed by the clock on the wall, however tokio's clock is moved.
 pub(super) fn deadline(limit: Duration) -> (oneshot::Receiver<()>, Watching) {
-    let (expired, expires) = oneshot::channel();
+    let (passed, expired) = oneshot::channel();
     let (watching, ends) = sync_channel(0);
     thread::spawn(move || {
         if ends.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
             // Whoever waited may be gone meanwhile.
-            let _ = expired.send(());
+            let _ = passed.send(());
         }
     });
-    (expires, Watching(watching))
+    (expired, Watching(watching))
 }
 
 /// A duration in the units that people use: `1h 20m`, `250ms`.
