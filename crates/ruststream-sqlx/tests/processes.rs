@@ -148,15 +148,15 @@ async fn processes_that_work_on_one_file_lose_and_double_nothing() {
         assert_eq!(process.says().await.unwrap(), "ready");
     }
     let (sender, mut said) = tokio::sync::mpsc::channel(64);
+    let mut readers = tokio::task::JoinSet::new();
     for (number, mut process) in processes.into_iter().enumerate() {
         let sender = sender.clone();
-        tokio::spawn(async move {
+        readers.spawn(async move {
             while let Some(payload) = process.says().await {
                 if sender.send((number, payload)).await.is_err() {
                     break;
                 }
             }
-            process.kill().await;
         });
     }
     let publisher = connection.publisher();
@@ -177,6 +177,8 @@ async fn processes_that_work_on_one_file_lose_and_double_nothing() {
     for process in 0..2 {
         assert!(seen.values().any(|by| *by == process), "process {process} got nothing");
     }
+    // Ends the processes before their file goes.
+    readers.shutdown().await;
 }
 
 #[tokio::test]

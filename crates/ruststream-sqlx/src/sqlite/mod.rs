@@ -1,5 +1,6 @@
 //! What is particular to `SQLite`: schema, statements, and the one writer of a connection.
 
+mod database;
 mod identity;
 mod plan;
 mod reader;

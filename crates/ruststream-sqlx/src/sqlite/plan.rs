@@ -338,9 +338,3 @@ fn json_of<T>(items: &[T], mut write: impl FnMut(&T, &mut String)) -> String {
     text.push(']');
     text
 }
-
-/// How long to wait for another writer before the next attempt: short at first, then up to 20 ms, never in step with others.
-pub(super) fn busy_pause(attempt: u32) -> Duration {
-    let ceiling = 1_000_u64 << attempt.min(4);
-    Duration::from_micros(fastrand::u64(200..=ceiling.min(20_000)))
-}

@@ -1,26 +1,22 @@
 //! The one writer of a connection: it takes all that waits and runs it as one transaction.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures_util::TryStreamExt;
-use ruststream::transport::{DeadLetter, DeadReason, ErrorKind, TransportError};
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
-use sqlx::{Connection, Executor, Row};
-use tokio::sync::{Notify, mpsc};
+use ruststream::transport::{DeadLetter, DeadReason, TransportError};
+use sqlx::sqlite::SqliteConnection;
+use tokio::sync::mpsc;
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
-use super::identity::Identity;
-use super::plan::{Answer, Plan, busy_pause, pairs};
+use super::database::{Database, Trouble};
+use super::plan::{Answer, Plan};
 use super::wake::Waiting;
 use super::writer_handle::Counters;
-use super::{schema, statements};
 use crate::broker::Settings;
 use crate::clock::from_millis;
-use crate::error::{Failure, is_busy};
+use crate::error::Failure;
 use crate::operation::{
-    Administration, Claim, Claimed, Insert, LostRow, NewRow, Operation, Part, Renewal, Reply, SettleAnswer, Settlement,
+    Administration, Claim, Claimed, Insert, NewRow, Operation, Part, Renewal, Reply, SettleAnswer, Settlement,
 };
 
 /// The most operations in one transaction.
@@ -29,95 +25,31 @@ const GROUP: usize = 256;
 /// The most payload bytes that one transaction inserts, beyond its first operation.
 const GROUP_BYTES: usize = 32 * 1024 * 1024;
 
-/// How long the file may take over one transaction, before its connection is given up.
-const DEADLINE: Duration = Duration::from_secs(30);
-
 pub(super) struct Writer {
     settings: Arc<Settings>,
     counters: Arc<Counters>,
     receiver: mpsc::Receiver<Operation>,
-    open: Option<Open>,
+    database: Database,
     waiting: Waiting,
     /// For the next turn: what was left for later, and the writer's own.
     backlog: Vec<Operation>,
-}
-
-struct Open {
-    connection: SqliteConnection,
-    /// Told when a transaction begins to commit.
-    commits: Arc<Notify>,
-    identity: Option<Identity>,
-    data_version: i64,
-}
-
-/// Why a transaction did not come through.
-enum Trouble {
-    /// Another writer held the file all the time.
-    Contended(Failure),
-    /// Something in it was refused: without that, the rest may come through.
-    Refused(Failure),
-    /// The connection is gone.
-    Lost(Failure),
-}
-
-impl Trouble {
-    fn into_failure(self) -> Failure {
-        match self {
-            Self::Contended(failure) | Self::Refused(failure) | Self::Lost(failure) => failure,
-        }
-    }
-}
-
-impl From<Failure> for Trouble {
-    fn from(failure: Failure) -> Self {
-        if failure.lost {
-            Self::Lost(failure)
-        } else {
-            Self::Refused(failure)
-        }
-    }
 }
 
 impl Writer {
     pub(super) fn new(settings: Arc<Settings>, counters: Arc<Counters>, receiver: mpsc::Receiver<Operation>) -> Self {
         Self {
             waiting: Waiting::new(settings.poll_interval),
+            database: Database::new(Arc::clone(&settings), Arc::clone(&counters)),
             settings,
             counters,
             receiver,
-            open: None,
             backlog: Vec::new(),
         }
     }
 
     /// Takes a connection that was just opened.
     pub(super) async fn adopt(&mut self, connection: SqliteConnection) -> Result<(), TransportError> {
-        self.install(connection).await.map_err(TransportError::from)
-    }
-
-    async fn install(&mut self, mut connection: SqliteConnection) -> Result<(), Failure> {
-        Counters::count(&self.counters.opened);
-        let commits = Arc::new(Notify::new());
-        let commit = Arc::clone(&commits);
-        connection
-            .lock_handle()
-            .await
-            .map_err(|error| Failure::from_sqlx(error, &self.settings.path))?
-            .set_commit_hook(move || {
-                commit.notify_one();
-                true
-            });
-        self.open = Some(Open {
-            connection,
-            commits,
-            identity: Identity::of(&self.settings.path),
-            data_version: 0,
-        });
-        let version = self.data_version().await?;
-        if let Some(open) = &mut self.open {
-            open.data_version = version;
-        }
-        Ok(())
+        self.database.install(connection).await.map_err(TransportError::from)
     }
 
     pub(super) async fn run(mut self) {
@@ -148,9 +80,7 @@ impl Writer {
             arrived.append(&mut self.backlog);
             let _ = self.round(&mut arrived).await;
         }
-        if let Some(open) = self.open.take() {
-            let _ = timeout(DEADLINE, open.connection.close()).await;
-        }
+        self.database.close().await;
         if let Some(reply) = closing {
             let _ = reply.send(Ok(()));
         }
@@ -221,12 +151,7 @@ impl Writer {
         self.waiting.take_due(self.settings.clock.now(), claims);
         if self.waiting.poll_is_due() {
             Counters::count(&self.counters.polls);
-            self.open().await?;
-            let version = self.data_version().await?;
-            if let Some(open) = &mut self.open
-                && open.data_version != version
-            {
-                open.data_version = version;
+            if self.database.was_written().await? {
                 self.waiting.take_all(claims);
             }
         }
@@ -266,11 +191,12 @@ impl Writer {
     }
 
     async fn turn(&mut self, group: Vec<Operation>) {
-        if let Err(failure) = self.open().await {
+        if let Err(failure) = self.database.open().await {
             return self.fail(group, &failure);
         }
         let mut answers = Vec::new();
         let done = self
+            .database
             .transact(group.len(), &mut answers, |now| plan_of(&group, now))
             .await;
         match done {
@@ -299,6 +225,7 @@ impl Writer {
         while let Some(operation) = rest.next() {
             let mut answers = Vec::new();
             let done = self
+                .database
                 .transact(1, &mut answers, |now| plan_of(std::slice::from_ref(&operation), now))
                 .await;
             match done {
@@ -329,13 +256,14 @@ impl Writer {
                     let done = if single {
                         Err(failure.clone())
                     } else {
-                        self.transact(1, &mut answers, |now| {
-                            let mut plan = Plan::new(now);
-                            plan.part(0, part);
-                            plan
-                        })
-                        .await
-                        .map_err(Trouble::into_failure)
+                        self.database
+                            .transact(1, &mut answers, |now| {
+                                let mut plan = Plan::new(now);
+                                plan.part(0, part);
+                                plan
+                            })
+                            .await
+                            .map_err(Trouble::into_failure)
                     };
                     match done {
                         Ok(()) => answer.stale += stale(std::slice::from_ref(part), &answers),
@@ -357,13 +285,14 @@ impl Writer {
                     let done = if single {
                         Err(failure.clone())
                     } else {
-                        self.transact(0, &mut Vec::new(), |now| {
-                            let mut plan = Plan::new(now);
-                            plan.insert(&[row]);
-                            plan
-                        })
-                        .await
-                        .map_err(Trouble::into_failure)
+                        self.database
+                            .transact(0, &mut Vec::new(), |now| {
+                                let mut plan = Plan::new(now);
+                                plan.insert(&[row]);
+                                plan
+                            })
+                            .await
+                            .map_err(Trouble::into_failure)
                     };
                     if let Err(failure) = done {
                         failed.push((index, failure));
@@ -372,60 +301,6 @@ impl Writer {
                 let _ = reply.send(Ok(failed));
             }
             operation => refuse(operation, failure),
-        }
-    }
-
-    /// Runs a transaction, waiting for other writers as long as the settings say.
-    async fn transact(
-        &mut self,
-        operations: usize,
-        answers: &mut Vec<Answer>,
-        plan: impl Fn(i64) -> Plan,
-    ) -> Result<(), Trouble> {
-        let deadline = Instant::now() + self.settings.busy_timeout;
-        let mut attempt = 0;
-        loop {
-            self.open().await?;
-            let Some(open) = &mut self.open else {
-                return Err(Failure::closed(&self.settings.path).into());
-            };
-            answers.clear();
-            answers.resize_with(operations, Answer::default);
-            // Planned anew for each attempt: the wait is no part of a lease.
-            let mut plan = plan(self.settings.clock.now());
-            plan.finish();
-            Counters::count(&self.counters.transactions);
-            let error = match timeout(DEADLINE, plan.run(&mut open.connection, &open.commits, answers)).await {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(error)) => error,
-                Err(_) => {
-                    // Its thread may be stuck in the middle: it is left behind.
-                    self.open = None;
-                    let text = format!(
-                        "{} did not take a transaction within {DEADLINE:?}",
-                        self.settings.path.display()
-                    );
-                    return Err(Trouble::Lost(Failure::lost(ErrorKind::Timeout, text)));
-                }
-            };
-            // Fails where no transaction was begun, or where SQLite has ended it by itself.
-            let _ = timeout(DEADLINE, open.connection.execute(statements::ROLLBACK)).await;
-            let busy = is_busy(&error);
-            if busy && Instant::now() < deadline {
-                Counters::count(&self.counters.busy_retries);
-                sleep(busy_pause(attempt)).await;
-                attempt += 1;
-                continue;
-            }
-            let failure = Failure::from_sqlx(error, &self.settings.path);
-            if failure.lost {
-                self.open = None;
-            }
-            return Err(if busy {
-                Trouble::Contended(failure)
-            } else {
-                failure.into()
-            });
         }
     }
 
@@ -447,7 +322,7 @@ impl Writer {
                 let lost = if renewed as usize >= renewal.rows.len() {
                     Ok(Vec::new())
                 } else {
-                    self.lost_rows(&renewal.rows).await
+                    self.database.lost_rows(&renewal.rows).await
                 };
                 let _ = renewal.reply.send(lost);
             }
@@ -510,7 +385,7 @@ impl Writer {
     async fn let_wait(&mut self, hungry: Vec<Claim>) {
         let mut hungry = hungry.into_iter();
         while let Some(claim) = hungry.next() {
-            match self.next_due(&claim.queue).await {
+            match self.database.next_due(&claim.queue).await {
                 Ok(next_due) => self.waiting.add(claim, next_due),
                 Err(failure) => {
                     let mut left = vec![Operation::Claim(claim)];
@@ -533,7 +408,7 @@ impl Writer {
 
     /// The connection is gone: whoever waits on it is told, and the next operation opens a new one.
     fn lose(&mut self, failure: &Failure) {
-        self.open = None;
+        self.database.let_go();
         let mut claims = Vec::new();
         self.waiting.take_all(&mut claims);
         for claim in claims {
@@ -541,33 +416,8 @@ impl Writer {
         }
     }
 
-    /// Opens the file unless it is open. A file that was replaced is an error once, and opened by the next call.
-    async fn open(&mut self) -> Result<(), Failure> {
-        if let Some(open) = &self.open {
-            if open.identity.is_none() || Identity::of(&self.settings.path) == open.identity {
-                return Ok(());
-            }
-            self.open = None;
-            let path = self.settings.path.display();
-            tracing::error!(%path, "the file was moved, deleted or replaced under its connection");
-            return Err(Failure::lost(
-                ErrorKind::Unavailable,
-                format!("{path} was moved, deleted or replaced; it is opened again on the next call"),
-            ));
-        }
-        let connection = schema::open_writer(&self.settings).await?;
-        let installed = self.install(connection).await;
-        if installed.is_err() {
-            self.open = None;
-        }
-        installed
-    }
-
     async fn ping(&mut self, pings: Vec<Reply<()>>) {
-        let answered = match self.open().await {
-            Ok(()) => self.row(statements::PING, None).await.map(|_| ()),
-            Err(failure) => Err(failure),
-        };
+        let answered = self.database.ping().await;
         if let Err(failure) = &answered
             && failure.lost
         {
@@ -575,65 +425,6 @@ impl Writer {
         }
         for reply in pings {
             let _ = reply.send(answered.clone());
-        }
-    }
-
-    async fn data_version(&mut self) -> Result<i64, Failure> {
-        let row = self.row(statements::DATA_VERSION, None).await?;
-        Ok(row.and_then(|row| row.try_get(0).ok()).unwrap_or(0))
-    }
-
-    async fn next_due(&mut self, queue: &str) -> Result<Option<i64>, Failure> {
-        let row = self.row(statements::NEXT_DUE, Some(queue)).await?;
-        Ok(row.and_then(|row| row.try_get(0).ok()))
-    }
-
-    async fn lost_rows(&mut self, rows: &[(i64, i64)]) -> Result<Vec<LostRow>, Failure> {
-        let list = pairs(rows);
-        let rows = self.rows(statements::LOST, Some(&list)).await?;
-        let decode = |row: &SqliteRow| -> Result<LostRow, sqlx::Error> {
-            Ok(LostRow {
-                id: row.try_get_unchecked(0)?,
-                token: row.try_get_unchecked(1)?,
-                gone: row.try_get_unchecked(2)?,
-            })
-        };
-        rows.iter()
-            .map(|row| decode(row).map_err(|error| Failure::from_sqlx(error, &self.settings.path)))
-            .collect()
-    }
-
-    async fn row(&mut self, sql: &'static str, text: Option<&str>) -> Result<Option<SqliteRow>, Failure> {
-        Ok(self.rows(sql, text).await?.into_iter().next())
-    }
-
-    /// A small read on the writer's connection, under the writer's deadlines.
-    async fn rows(&mut self, sql: &'static str, text: Option<&str>) -> Result<Vec<SqliteRow>, Failure> {
-        let deadline = Instant::now() + self.settings.busy_timeout;
-        let mut attempt = 0;
-        loop {
-            let Some(open) = &mut self.open else {
-                return Err(Failure::closed(&self.settings.path));
-            };
-            let query = match text {
-                Some(text) => sqlx::query(sql).bind(text),
-                None => sqlx::query(sql),
-            };
-            let read = timeout(DEADLINE, open.connection.fetch(query).try_collect()).await;
-            match read {
-                Ok(Ok(rows)) => return Ok(rows),
-                Ok(Err(error)) if is_busy(&error) && Instant::now() < deadline => {
-                    Counters::count(&self.counters.busy_retries);
-                    sleep(busy_pause(attempt)).await;
-                    attempt += 1;
-                }
-                Ok(Err(error)) => return Err(Failure::from_sqlx(error, &self.settings.path)),
-                Err(_) => {
-                    self.open = None;
-                    let text = format!("{} was not read within {DEADLINE:?}", self.settings.path.display());
-                    return Err(Failure::lost(ErrorKind::Timeout, text));
-                }
-            }
         }
     }
 }
