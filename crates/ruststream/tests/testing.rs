@@ -209,12 +209,7 @@ async fn dead_letters_are_found_wherever_they_are_kept() {
         assert_eq!(dead[0].attempts, if place.is_none() { 3 } else { 1 });
         assert_eq!(dead[0].error, format!("attempt {} is too early", dead[0].attempts));
         assert_eq!(dead[0].headers.get_str("region"), Some("eu"));
-        assert_eq!(
-            dead[0].headers.len(),
-            2,
-            "region and content type: {:?}",
-            dead[0].headers
-        );
+        assert!(dead[0].headers.iter().all(|(name, _)| !name.starts_with("dead-letter")));
         assert_eq!(dead[1].payload, &b"no order"[..]);
         assert_eq!((&dead[0].destination, &dead[1].destination), (&place, &place));
         assert!(matches!(

@@ -1,5 +1,10 @@
 //! Testing a service as a whole: the finished app runs in process, and the test looks on.
 //!
+//! ```toml
+//! [dev-dependencies]
+//! ruststream = { version = "0.1", features = ["testing"] }
+//! ```
+//!
 //! [`TestApp`] takes the app as it is, puts the in-process broker in the place of each of its brokers, and starts it. State,
 //! handlers, layers, retries, dead letters, order, hooks and shutdown are those of real life; the service is not touched. The
 //! test publishes, waits until all that this caused is done, and looks at what happened:
