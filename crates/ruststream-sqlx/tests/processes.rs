@@ -2,6 +2,8 @@
 //!
 //! A process is this test binary, started anew to run the one ignored test below.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 mod support;
 
 use std::collections::BTreeMap;

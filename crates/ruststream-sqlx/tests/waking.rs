@@ -14,7 +14,7 @@ use tokio::time::Instant;
 async fn a_publish_of_the_same_connection_wakes_at_once() {
     let file = File::new();
     // Polling could not do it.
-    let broker = file.broker().poll_interval(Duration::from_secs(60));
+    let broker = file.broker().poll_interval(Duration::from_mins(1));
     let connection = broker.connect().await.unwrap();
     let mut orders = subscribe(&connection, "orders").await;
     for _ in 0..20 {
@@ -64,7 +64,7 @@ async fn waiting_does_not_spin() {
     let file = File::new();
     let connection = file.connect().await;
     publish_numbers(&connection, "later", 1).await;
-    let delayed = Outgoing::new("orders", b"x").with_delay(Duration::from_secs(3_000));
+    let delayed = Outgoing::new("orders", b"x").with_delay(Duration::from_mins(50));
     connection.publisher().publish(&[delayed]).await.unwrap();
     let mut waiting = Vec::new();
     for _ in 0..10 {

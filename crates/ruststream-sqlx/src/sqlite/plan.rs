@@ -259,7 +259,7 @@ impl Plan {
                     match (step, item) {
                         (Step::Rows(operation), Some(Either::Right(row))) => take_row(&row, &mut answers[*operation])?,
                         (Step::Ids(operation), Some(Either::Right(row))) => {
-                            answers[*operation].ids.push(row.try_get(0)?)
+                            answers[*operation].ids.push(row.try_get(0)?);
                         }
                         (_, Some(Either::Right(_))) => {}
                         (Step::Affected(operation), Some(Either::Left(result))) => {
