@@ -71,7 +71,8 @@ use proc_macro::TokenStream;
 /// | setting | meaning |
 /// | --- | --- |
 /// | `"orders"` | what it subscribes to; first, and always there |
-/// | `reply = "receipts"` | where the value that the function returns is sent; the message is acked once the broker has confirmed it |
+/// | `reply = "receipts"` | where the value that the function returns is sent, unless the message asks for another place by its header `reply-to`; the message is acked once the broker has confirmed it |
+/// | `reply` | the value is sent where the message asks for; one that asks for nothing is handled without a reply |
 ///
 /// Each is a string, or a constant of type `&'static str`. How a subscription is run (workers, retries, time-out, dead
 /// letters) is set where the handler is included.

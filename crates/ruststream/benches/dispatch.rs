@@ -81,7 +81,7 @@ impl Single<()> for Reply {
             Err(outcome) => return outcome,
         };
         self.0.one();
-        call.reply("receipts", &order.id)
+        call.reply(Some("receipts"), &order.id)
     }
 }
 

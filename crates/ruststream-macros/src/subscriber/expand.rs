@@ -133,8 +133,12 @@ impl Subscriber<'_> {
         let name = &self.settings.name;
         let description = &self.attributes.description;
         let mut definition = quote! { ::ruststream::handler::Definition::new(#handler, #name) };
-        if let Some(reply) = &self.settings.reply {
-            let destination = &reply.destination;
+        if let Some(destination) = self
+            .settings
+            .reply
+            .as_ref()
+            .and_then(|reply| reply.destination.as_ref())
+        {
             definition.extend(quote! { .with_reply(#destination) });
         }
         if !description.is_empty() {

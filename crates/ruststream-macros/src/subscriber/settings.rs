@@ -23,10 +23,10 @@ pub(super) struct Settings {
     pub(super) reply: Option<Reply>,
 }
 
-/// `reply = "..."`.
+/// `reply = "..."`, or `reply` alone: to where the message asks for.
 pub(super) struct Reply {
     pub(super) key: Ident,
-    pub(super) destination: Expr,
+    pub(super) destination: Option<Expr>,
 }
 
 impl Parse for Settings {
@@ -42,18 +42,17 @@ impl Parse for Settings {
                 if reply.is_some() {
                     return Err(Error::new(key.span(), "`reply` is set twice; keep one of them"));
                 }
-                if input.is_empty() || input.peek(Token![,]) {
-                    return Err(Error::new(
-                        key.span(),
-                        "`reply` needs the name that replies go to: `reply = \"receipts\"`",
-                    ));
-                }
-                input.parse::<Token![=]>()?;
-                let destination = text(
-                    input,
-                    "the name that replies go to is a string: `reply = \"receipts\"`",
-                    "the name that replies go to is empty; name it as in `reply = \"receipts\"`, or drop `reply`",
-                )?;
+                let destination = if input.is_empty() || input.peek(Token![,]) {
+                    None
+                } else {
+                    input.parse::<Token![=]>()?;
+                    Some(text(
+                        input,
+                        "the name that replies go to is a string: `reply = \"receipts\"`",
+                        "the name that replies go to is empty; name it as in `reply = \"receipts\"`, or write `reply` alone to \
+                         answer where the message asks for",
+                    )?)
+                };
                 reply = Some(Reply { key, destination });
             } else if name.is_none() {
                 name = Some(text(
@@ -125,7 +124,7 @@ mod tests {
         assert!(matches!(
             settings.reply,
             Some(Reply {
-                destination: Expr::Path(_),
+                destination: Some(Expr::Path(_)),
                 ..
             })
         ));
@@ -144,6 +143,13 @@ mod tests {
     }
 
     #[test]
+    fn a_reply_may_go_where_the_message_asks_for() {
+        let settings = syn::parse2::<Settings>(quote! { "quotes", reply }).expect("good settings");
+
+        assert!(matches!(settings.reply, Some(Reply { destination: None, .. })));
+    }
+
+    #[test]
     fn blank_names_are_refused() {
         assert!(error(quote! { " " }).contains("empty"));
         assert!(error(quote! { "orders", reply = "" }).contains("empty"));
@@ -152,7 +158,6 @@ mod tests {
     #[test]
     fn what_is_no_string_is_refused() {
         assert!(error(quote! { 7 }).contains("is a string"));
-        assert!(error(quote! { "orders", reply }).contains("reply = \"receipts\""));
         assert!(error(quote! { "orders", "receipts" }).contains("after the name"));
     }
 }

@@ -11,7 +11,7 @@ use super::scope::Subscription;
 use crate::codec::Codec;
 use crate::handler::Handler;
 use crate::policy::Backoff;
-use crate::publish::Publisher;
+use crate::publish::{Pool, Publisher};
 use crate::runtime::{Settings, Shared, Signals, run};
 use crate::transport::{Broker, Capabilities, Connection, Delivery, Fetch, Publish, Settle, Source, TransportError};
 
@@ -154,6 +154,7 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                     settings,
                     signals: Signals::new(how.stop.child_token()),
                     grace: how.grace,
+                    pool: erased.pool(),
                 };
                 let waiting = format!("`{name}` on {label} cannot be opened");
                 let running = opener
@@ -202,6 +203,7 @@ pub(super) struct Opening {
     settings: Settings,
     signals: Signals,
     grace: Duration,
+    pool: Arc<Pool>,
 }
 
 type Opened = (Arc<Shared>, BoxFuture<'static, ()>);
@@ -264,8 +266,9 @@ where
         settings,
         signals,
         grace,
+        pool,
     } = opening;
-    let shared = Arc::new(Shared::new(name.into(), settings, capabilities, signals));
+    let shared = Arc::new(Shared::new(name.into(), settings, capabilities, signals, pool));
     (
         shared.clone(),
         Box::pin(run(fetch, settle, publisher, handler, shared, grace)),

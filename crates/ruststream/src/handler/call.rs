@@ -1,5 +1,6 @@
 //! One call of a handler: the message and all that extractors draw from.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{InHand, Outcome};
 use crate::codec::Codec;
 use crate::message::{Incoming, header};
-use crate::publish::{Prepared, Publisher};
+use crate::publish::{Publisher, inherit};
 
 /// One call of a handler: its message and all that extractors draw from. `S` is the state of the app.
 pub struct Call<'a, S = ()> {
@@ -67,11 +68,18 @@ impl<'a, S> Call<'a, S> {
             .map_err(|error| Outcome::Undecodable(error.to_string()))
     }
 
-    /// The outcome of a call that answers with `reply`, to go to `destination`.
-    pub fn reply<T: Serialize>(&self, destination: &'static str, reply: &T) -> Outcome {
+    /// The outcome of a call that answers with `reply`: it goes where the message asks for by its `reply-to`, or else to
+    /// `destination`. Where there is neither, the message is handled without one.
+    pub fn reply<T: Serialize>(&self, destination: Option<&'static str>, reply: &T) -> Outcome {
+        let headers = self.in_hand.incoming.headers();
+        let destination = match (headers.get_str(header::REPLY_TO), destination) {
+            (Some(asked), _) => Cow::Owned(asked.to_owned()),
+            (None, Some(fixed)) => Cow::Borrowed(fixed),
+            (None, None) => return Outcome::ACK,
+        };
         match self.scope.publisher.prepare(destination, reply) {
             Ok(mut prepared) => {
-                prepared.caused_by(&self.in_hand.incoming);
+                inherit(headers, &mut prepared.headers);
                 Outcome::Reply(prepared)
             }
             Err(error) => Outcome::Failed(Box::new(super::Failure::error(error))),
@@ -139,18 +147,5 @@ impl Cancel {
     fn replace(&self) {
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = CancellationToken::new();
         self.used.store(false, Ordering::Relaxed);
-    }
-}
-
-impl Prepared {
-    /// Carries on what a message hands down to those that it causes.
-    pub(crate) fn caused_by(&mut self, cause: &Incoming<'_>) {
-        let inherited = cause
-            .headers()
-            .get(header::CORRELATION_ID)
-            .or_else(|| cause.headers().get(header::MESSAGE_ID));
-        if let Some(id) = inherited {
-            self.headers.insert(header::CORRELATION_ID, id.to_vec());
-        }
     }
 }

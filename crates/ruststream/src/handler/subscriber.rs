@@ -145,13 +145,13 @@ impl<'a, T: Deserialize<'a>> Message<'a> for T {
     note = "a type of yours: `#[derive(Serialize)]`; one of another crate: see whether that has a feature `serde`"
 )]
 pub trait IntoReply {
-    /// The outcome that sends it to `destination`.
-    fn into_reply<S>(self, call: Call<'_, S>, destination: &'static str) -> Outcome;
+    /// The outcome that sends it where the message asks for, or else to `destination`.
+    fn into_reply<S>(self, call: Call<'_, S>, destination: Option<&'static str>) -> Outcome;
 }
 
 #[diagnostic::do_not_recommend]
 impl<T: Serialize> IntoReply for T {
-    fn into_reply<S>(self, call: Call<'_, S>, destination: &'static str) -> Outcome {
+    fn into_reply<S>(self, call: Call<'_, S>, destination: Option<&'static str>) -> Outcome {
         call.reply(destination, &self)
     }
 }

@@ -72,6 +72,11 @@ impl HeaderMap {
         self.entries.len() != before
     }
 
+    /// Drops all of it.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+    }
+
     /// Names and values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> + '_ {
         self.entries.iter().map(|(name, value)| (name.as_ref(), &value[..]))

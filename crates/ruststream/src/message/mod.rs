@@ -18,6 +18,10 @@ pub mod header {
     pub const KEY: &str = "message-key";
     /// The identity of a message, the same on each of its deliveries.
     pub const MESSAGE_ID: &str = "message-id";
+    /// The place of a message in a distributed trace.
+    pub const TRACE_PARENT: &str = "traceparent";
+    /// What the vendors of a trace add to it.
+    pub const TRACE_STATE: &str = "tracestate";
     /// Where the answer to a request is to go.
     pub const REPLY_TO: &str = "reply-to";
 

@@ -1,9 +1,12 @@
 //! Publishing from handlers and from anywhere else.
 
 mod out;
+mod pool;
 mod prepared;
 mod publisher;
 
 pub use out::Out;
+pub(crate) use pool::Pool;
 pub use prepared::Prepared;
+pub(crate) use prepared::inherit;
 pub use publisher::{Publisher, Publishing};

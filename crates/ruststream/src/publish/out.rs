@@ -5,17 +5,16 @@ use std::convert::Infallible;
 use std::fmt;
 use std::marker::PhantomData;
 
-use bytes::Bytes;
 use serde::Serialize;
 
-use super::{Publisher, Publishing};
+use super::{Publisher, Publishing, inherit};
 use crate::handler::{Call, Extract};
-use crate::message::header;
+use crate::message::HeaderMap;
 
 /// Publishes messages of type `T` from a handler, on the broker of its subscription.
 ///
 /// What is published belongs to the message in hand: its correlation id, or else its message id, travels along as the
-/// correlation id.
+/// correlation id, and so does the trace context.
 ///
 /// # Examples
 ///
@@ -32,7 +31,7 @@ use crate::message::header;
 /// ```
 pub struct Out<T: ?Sized> {
     publisher: Publisher,
-    correlation_id: Option<Bytes>,
+    inherited: HeaderMap,
     messages: PhantomData<fn(&T)>,
 }
 
@@ -47,11 +46,9 @@ impl<T: Serialize + ?Sized> Out<T> {
     ///
     /// As [`Publisher::publish`].
     pub fn publish(&self, destination: impl Into<Cow<'static, str>>, message: &T) -> Publishing {
-        let publishing = self.publisher.publish(destination, message);
-        match &self.correlation_id {
-            Some(id) => publishing.header(header::CORRELATION_ID, id.clone()),
-            None => publishing,
-        }
+        self.publisher
+            .publish(destination, message)
+            .with(|prepared| inherit(&self.inherited, &mut prepared.headers))
     }
 }
 
@@ -60,13 +57,11 @@ impl<'a, S: Send + Sync, T: ?Sized> Extract<'a, S> for Out<T> {
     type Rejection = Infallible;
 
     async fn extract(call: Call<'a, S>) -> Result<Self, Infallible> {
-        let headers = call.incoming().headers();
-        let id = headers
-            .get(header::CORRELATION_ID)
-            .or_else(|| headers.get(header::MESSAGE_ID));
+        let mut inherited = HeaderMap::new();
+        inherit(call.incoming().headers(), &mut inherited);
         Ok(Self {
             publisher: call.publisher().clone(),
-            correlation_id: id.map(Bytes::copy_from_slice),
+            inherited,
             messages: PhantomData,
         })
     }
@@ -75,7 +70,7 @@ impl<'a, S: Send + Sync, T: ?Sized> Extract<'a, S> for Out<T> {
 impl<T: ?Sized> fmt::Debug for Out<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Out")
-            .field("correlation_id", &self.correlation_id)
+            .field("inherited", &self.inherited)
             .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::message::{HeaderMap, Outgoing};
+use crate::message::{HeaderMap, Outgoing, header};
 
 /// One message, encoded and owned, waiting to be sent in a group with others.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +18,15 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// Makes it empty again; its buffers stay.
+    pub(crate) fn clear(&mut self) {
+        self.destination = Cow::Borrowed("");
+        self.payload.clear();
+        self.headers.clear();
+        self.key = None;
+        self.delay = Duration::ZERO;
+    }
+
     /// The message as a transport takes it.
     pub(crate) fn outgoing(&self) -> Outgoing<'_> {
         let mut outgoing = Outgoing::new(&self.destination, &self.payload)
@@ -27,5 +36,28 @@ impl Prepared {
             outgoing = outgoing.with_key(key);
         }
         outgoing
+    }
+}
+
+/// Adds to `headers` what a message with `cause` as its headers hands down to those that it causes: its correlation id, or else its
+/// message id, as the correlation id, and the trace context (W3C Trace Context, section 3). What is set stays.
+pub(crate) fn inherit(cause: &HeaderMap, headers: &mut HeaderMap) {
+    if cause.is_empty() {
+        return;
+    }
+    let id = cause
+        .get(header::CORRELATION_ID)
+        .or_else(|| cause.get(header::MESSAGE_ID));
+    let inherited = [
+        (header::CORRELATION_ID, id),
+        (header::TRACE_PARENT, cause.get(header::TRACE_PARENT)),
+        (header::TRACE_STATE, cause.get(header::TRACE_STATE)),
+    ];
+    for (name, value) in inherited {
+        if let Some(value) = value
+            && headers.get(name).is_none()
+        {
+            headers.append(name, Bytes::copy_from_slice(value));
+        }
     }
 }

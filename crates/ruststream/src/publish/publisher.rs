@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::Prepared;
+use super::{Pool, Prepared};
 use crate::codec::Codec;
 use crate::message::{HeaderMap, Outgoing, header};
 use crate::transport::{ErrorKind, Publish, PublishError, TransportError};
@@ -32,6 +32,7 @@ type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub struct Publisher {
     transport: Arc<dyn ErasedPublish>,
     codec: Codec,
+    pool: Arc<Pool>,
 }
 
 impl Publisher {
@@ -39,6 +40,7 @@ impl Publisher {
         Self {
             transport: Arc::new(transport),
             codec,
+            pool: Arc::default(),
         }
     }
 
@@ -55,6 +57,7 @@ impl Publisher {
     pub fn publish<T: Serialize + ?Sized>(&self, destination: impl Into<Cow<'static, str>>, message: &T) -> Publishing {
         Publishing {
             transport: self.transport.clone(),
+            pool: self.pool.clone(),
             prepared: self.encode(destination.into(), message),
         }
     }
@@ -72,6 +75,7 @@ impl Publisher {
         };
         Publishing {
             transport: self.transport.clone(),
+            pool: self.pool.clone(),
             prepared: Ok(Box::new(prepared)),
         }
     }
@@ -88,16 +92,24 @@ impl Publisher {
             .map(|message| self.encode(Cow::Owned(destination.to_owned()), message))
             .collect::<Result<_, _>>()?;
         let outgoing: Vec<_> = prepared.iter().map(|one| one.outgoing()).collect();
-        self.transport.publish(&outgoing).await
+        let result = self.transport.publish(&outgoing).await;
+        drop(outgoing);
+        self.pool.put(prepared.into_iter());
+        result
+    }
+
+    /// Where messages go once they are sent.
+    pub(crate) fn pool(&self) -> Arc<Pool> {
+        self.pool.clone()
     }
 
     /// Encodes a message to be sent later, in a group.
     pub(crate) fn prepare<T: Serialize + ?Sized>(
         &self,
-        destination: &'static str,
+        destination: Cow<'static, str>,
         message: &T,
     ) -> Result<Box<Prepared>, PublishError> {
-        self.encode(Cow::Borrowed(destination), message)
+        self.encode(destination, message)
     }
 
     fn encode<T: Serialize + ?Sized>(
@@ -105,10 +117,8 @@ impl Publisher {
         destination: Cow<'static, str>,
         message: &T,
     ) -> Result<Box<Prepared>, PublishError> {
-        let mut prepared = Box::new(Prepared {
-            destination,
-            ..Prepared::default()
-        });
+        let mut prepared = self.pool.take();
+        prepared.destination = destination;
         self.codec.encode(message, &mut prepared.payload).map_err(|error| {
             TransportError::new(ErrorKind::Invalid, format!("it could not be encoded: {error}")).with_cause(error)
         })?;
@@ -132,6 +142,7 @@ impl fmt::Debug for Publisher {
 #[must_use = "nothing is published until it is awaited"]
 pub struct Publishing {
     transport: Arc<dyn ErasedPublish>,
+    pool: Arc<Pool>,
     prepared: Result<Box<Prepared>, PublishError>,
 }
 
@@ -177,7 +188,9 @@ impl IntoFuture for Publishing {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let prepared = self.prepared?;
-            self.transport.publish(&[prepared.outgoing()]).await
+            let result = self.transport.publish(&[prepared.outgoing()]).await;
+            self.pool.put(std::iter::once(prepared));
+            result
         })
     }
 }

@@ -104,8 +104,14 @@ where
         let result: Result<(), PublishError> =
             renewing(&mut self.renewal, &mut self.half, &self.buffer, publishing).await;
         drop(outgoing);
+        let mut emptied = Vec::with_capacity(self.confirming.len());
         for (position, waiting) in self.confirming.drain(..).enumerate() {
-            let Confirming { entry, purpose, .. } = waiting;
+            let Confirming {
+                entry,
+                purpose,
+                message,
+            } = waiting;
+            emptied.push(message);
             let failure = result.as_ref().err().and_then(|error| error.for_message(position));
             let verdict = match failure {
                 None => {
@@ -141,6 +147,7 @@ where
                 self.buffer.leave_lane(lane);
             }
         }
+        shared.pool.put(emptied.into_iter());
     }
 
     /// Settles the group, as often as it takes while the trouble may pass.

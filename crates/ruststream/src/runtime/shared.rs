@@ -8,6 +8,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::Settings;
+use crate::publish::Pool;
 use crate::transport::{Capabilities, TransportError};
 
 /// What the parts of one subscription share.
@@ -17,6 +18,8 @@ pub(crate) struct Shared {
     pub(crate) capabilities: Capabilities,
     pub(crate) counts: Counts,
     pub(crate) signals: Signals,
+    /// Where replies go once they are sent.
+    pub(crate) pool: Arc<Pool>,
     condition: Mutex<Condition>,
     /// How long a handler takes for one message, in nanoseconds, smoothed. Zero while unknown.
     service_nanos: AtomicU64,
@@ -100,13 +103,20 @@ pub(crate) enum Side {
 }
 
 impl Shared {
-    pub(crate) fn new(name: Arc<str>, settings: Settings, capabilities: Capabilities, signals: Signals) -> Self {
+    pub(crate) fn new(
+        name: Arc<str>,
+        settings: Settings,
+        capabilities: Capabilities,
+        signals: Signals,
+        pool: Arc<Pool>,
+    ) -> Self {
         Self {
             name,
             settings,
             capabilities,
             counts: Counts::default(),
             signals,
+            pool,
             condition: Mutex::default(),
             service_nanos: AtomicU64::new(0),
         }
