@@ -1,6 +1,7 @@
-//! The attributes of RustStream: `#[subscriber]` and `#[ruststream::app]`. Use them through the `ruststream` crate.
+//! The macros of RustStream: `#[subscriber]`, `#[ruststream::app]` and `#[derive(Message)]`. Use them through the `ruststream` crate.
 
 mod app;
+mod message;
 mod subscriber;
 mod types;
 
@@ -85,6 +86,9 @@ use proc_macro::TokenStream;
 /// | --- | --- |
 /// | `order: Order` | the decoded message; every pattern does, as in `Order { id, .. }: Order` |
 /// | `event: Event<'_>` | the decoded message, which borrows from the payload |
+/// | `event: OrderEvent` | one of several types of message: an enum with serde's `tag`, or with `#[derive(Message)]` |
+/// | `Proto(order): Proto<Order>` | a protobuf message (feature `prost`) |
+/// | `Valid(order): Valid<Order>` | a message that keeps its own rules (feature `garde`) |
 /// | `order: &Order` | the decoded message, lent |
 /// | `text: &str` | a decoded text, lent |
 /// | `payload: &[u8]` | the payload as it came, whatever its codec |
@@ -96,7 +100,7 @@ use proc_macro::TokenStream;
 ///
 /// # The other parameters
 ///
-/// Extractors, in any order: `State<T>`, `Out<T>`, `Context<'_>`, `CancellationToken`, or a type of yours that implements
+/// Extractors, in any order: `State<T>`, `Headers<T>`, `&HeaderMap`, `Out<T>`, `Context<'_>`, `CancellationToken`, or a type of yours that implements
 /// `ruststream::handler::Extract`. They are drawn in their order, before the message is decoded; a rejection ends the call. A
 /// batch draws them once, from its first message.
 ///
@@ -108,7 +112,7 @@ use proc_macro::TokenStream;
 /// | of one message, with `reply` | the reply, or a `Result` of it |
 /// | of a batch | `()`, `HandlerOutcome`, a `Vec` with one outcome or `Result` for each message, or a `Result` of those |
 ///
-/// A reply implements `Serialize`. The error of a `Result` is anything that implements `Display`, whose text is kept, or a
+/// A reply implements `Serialize`, or is a `Proto<T>`. The error of a `Result` is anything that implements `Display`, whose text is kept, or a
 /// `HandlerOutcome`. A return type whose last segment is `Result` counts as one.
 ///
 /// ```
@@ -131,6 +135,52 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn subscriber(settings: TokenStream, item: TokenStream) -> TokenStream {
     subscriber::expand(settings.into(), &item.into()).into()
+}
+
+/// Makes an enum the message of a handler, its variants told apart by a header.
+///
+/// A variant holds one message, which is read as it would be by itself, or nothing. It is for one value of the header: the one
+/// in `#[message("…")]`, or else its own name. One variant may be for all other messages, `#[message(other)]`; without it,
+/// a message with another value, or without the header, is undecodable. To publish such messages, publish what is in the
+/// variants, with the header: `publisher.publish("orders", &placed).header("kind", "placed")`.
+///
+/// Where the payload itself tells the types apart, nothing of this is needed: `#[derive(Deserialize)]` with
+/// `#[serde(tag = "kind")]` reads such an enum.
+///
+/// # Examples
+///
+/// ```
+/// use ruststream::prelude::*;
+///
+/// #[derive(Deserialize)]
+/// struct Placed<'a> {
+///     #[serde(borrow)]
+///     customer: &'a str,
+/// }
+///
+/// #[derive(Message)]
+/// #[message(header = "kind")]
+/// enum OrderEvent<'a> {
+///     #[message("order.placed")]
+///     Placed(Placed<'a>),
+///     #[message("order.cancelled")]
+///     Cancelled(u64),
+///     #[message(other)]
+///     Other,
+/// }
+///
+/// #[subscriber("orders")]
+/// async fn follow(event: OrderEvent<'_>) {
+///     match event {
+///         OrderEvent::Placed(Placed { customer }) => println!("an order of {customer}"),
+///         OrderEvent::Cancelled(id) => println!("order {id} is cancelled"),
+///         OrderEvent::Other => {}
+///     }
+/// }
+/// ```
+#[proc_macro_derive(Message, attributes(message))]
+pub fn message(input: TokenStream) -> TokenStream {
+    message::expand(&syn::parse_macro_input!(input as syn::DeriveInput)).into()
 }
 
 /// Makes a function that builds the app a program: writes its `main`, with the commands `run` and `check`, `--help` and

@@ -64,4 +64,5 @@ pub mod testing;
 pub mod transport;
 
 pub use app::{AppInfo, RustStream};
-pub use ruststream_macros::{app, subscriber};
+pub use handler::Message;
+pub use ruststream_macros::{Message, app, subscriber};

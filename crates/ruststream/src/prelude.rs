@@ -6,8 +6,13 @@ pub use serde::{Deserialize, Serialize};
 pub use tokio_util::sync::CancellationToken;
 
 pub use crate::app::{AppInfo, RustStream};
-pub use crate::handler::{Context, HandlerOutcome, State};
+#[cfg(feature = "prost")]
+pub use crate::handler::Proto;
+#[cfg(feature = "garde")]
+pub use crate::handler::Valid;
+pub use crate::handler::{Context, HandlerOutcome, Headers, State};
 pub use crate::memory::MemoryBroker;
+pub use crate::message::HeaderMap;
 pub use crate::policy::{OrderBy, Retry};
 pub use crate::publish::Out;
-pub use crate::subscriber;
+pub use crate::{Message, subscriber};

@@ -155,12 +155,15 @@ impl Subscriber<'_> {
     fn single(&self) -> TokenStream {
         let lifetime = lifetime();
         let decode = |ty: &Type| {
-            let decoded =
-                quote_spanned! { ty.span() => <#ty as ::ruststream::handler::Message<#lifetime>>::read(&__call) };
+            let decoded = quote_spanned! { ty.span() =>
+                <#ty as ::ruststream::handler::Message<#lifetime>>::read(__call.incoming(), __call.codec())
+            };
             quote! {
                 let __message = match #decoded {
                     ::core::result::Result::Ok(__message) => __message,
-                    ::core::result::Result::Err(__outcome) => return __outcome,
+                    ::core::result::Result::Err(__error) => {
+                        return <::ruststream::handler::Outcome as ::core::convert::From<_>>::from(__error);
+                    }
                 };
             }
         };
@@ -191,7 +194,10 @@ impl Subscriber<'_> {
         let lifetime = lifetime();
         let read = if let Message::Batch(ty) = &self.signature.message {
             let ty = with_lifetime(ty, &lifetime);
-            quote_spanned! { ty.span() => |__call| <#ty as ::ruststream::handler::Message<#lifetime>>::read(__call) }
+            let read = quote_spanned! { ty.span() =>
+                <#ty as ::ruststream::handler::Message<#lifetime>>::read(__call.incoming(), __call.codec())
+            };
+            quote! { |__call| #read.map_err(::ruststream::handler::Outcome::from) }
         } else {
             quote! { |__call| ::core::result::Result::Ok(__call.incoming().payload()) }
         };

@@ -77,7 +77,7 @@ fn extractor(ty: &Type) -> Option<&'static str> {
     }
     let segment = last_segment(ty)?;
     let generic = !segment.arguments.is_empty();
-    ["State", "Out", "CancellationToken"]
+    ["State", "Headers", "Out", "CancellationToken"]
         .into_iter()
         .find(|name| segment.ident == name && (generic || *name == "CancellationToken"))
 }

@@ -49,6 +49,7 @@ pub(super) struct How {
     pub(super) stop: CancellationToken,
     pub(super) grace: Duration,
     pub(super) fail_fast: bool,
+    pub(super) codec: Codec,
 }
 
 /// A broker that works.
@@ -85,6 +86,7 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                 definition,
                 source,
                 settings,
+                codec: _,
             } = &mount.subscription;
             let place = format!(
                 "`{}` on {label}, subscription `{}`",
@@ -129,7 +131,7 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                 .map_err(|error| AppError::broker(format!("cannot connect to {label}"), error))?;
             let connection = Arc::new(connection);
             let publisher = connection.publisher();
-            let erased = Publisher::new(publisher.clone(), Codec::default());
+            let erased = Publisher::new(publisher.clone(), how.codec.clone());
             tracing::info!(broker = label, subscriptions = mounts.len(), "connected");
 
             let mut subscriptions = Vec::new();
@@ -138,6 +140,7 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                     definition,
                     source,
                     settings,
+                    codec,
                 } = subscription;
                 let opener: Box<dyn Opener<B::Connection>> = match source {
                     SourceChoice::Given(opener) => opener,
@@ -150,7 +153,10 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                 };
                 let name: Arc<str> = opener.name().into();
                 let opening = Opening {
-                    handler: make(erased.clone()),
+                    handler: make(match codec {
+                        Some(codec) => erased.with_codec(codec),
+                        None => erased.clone(),
+                    }),
                     settings,
                     signals: Signals::new(how.stop.child_token()),
                     grace: how.grace,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::broker::{BrokerEntry, Mounts};
 use super::hooks::{self, Hooks};
 use super::{AppError, AppHandle, AppInfo, BrokerScope, Running};
+use crate::codec::Codec;
 use crate::transport::Broker;
 
 /// An app, put together and ready to start.
@@ -42,10 +43,11 @@ pub struct RustStream {
 }
 
 /// What holds for a whole app.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Options {
     pub(super) shutdown_grace: Duration,
     pub(super) fail_fast: bool,
+    pub(super) codec: Codec,
 }
 
 impl RustStream {
@@ -58,6 +60,7 @@ impl RustStream {
         let options = Options {
             shutdown_grace: Duration::from_secs(30),
             fail_fast: false,
+            codec: Codec::default(),
         };
         let app = Self {
             info,
@@ -160,6 +163,13 @@ impl<S: Send + Sync + 'static> AppBuilder<S> {
     /// Sets how long work in hand may take at a shutdown before it is released. 30 s where nothing is set.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.app.options.shutdown_grace = grace;
+        self
+    }
+
+    /// Sets the codec that reads and writes messages wherever no scope, subscription or publisher has its own. JSON where nothing
+    /// is set.
+    pub fn codec(mut self, codec: Codec) -> Self {
+        self.app.options.codec = codec;
         self
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::RustStream;
 use super::broker::{Mount, Mounts, SourceChoice};
 use super::scope::Subscription;
+use crate::codec::Codec;
 use crate::handler::{Definition, Handler};
 use crate::publish::Publisher;
 use crate::runtime::{Observer, Settings};
@@ -15,6 +16,8 @@ pub(crate) struct Leaving {
     pub(crate) label: String,
     /// What each subscription reads, and the name of its handler.
     pub(crate) subscriptions: Vec<(Arc<str>, &'static str)>,
+    /// The codec of the app.
+    pub(crate) codec: Codec,
 }
 
 /// Where subscriptions go.
@@ -29,6 +32,7 @@ pub(super) struct Homeless {
     definition: Definition,
     name: Arc<str>,
     settings: Settings,
+    codec: Option<Codec>,
     make: Box<dyn FnOnce(Publisher) -> Handler + Send>,
 }
 
@@ -38,6 +42,7 @@ impl<B: Broker> From<Mount<B>> for Homeless {
             definition,
             source,
             settings,
+            codec,
         } = mount.subscription;
         let name = match &source {
             SourceChoice::Given(opener) => opener.name().into(),
@@ -47,6 +52,7 @@ impl<B: Broker> From<Mount<B>> for Homeless {
             definition,
             name,
             settings,
+            codec,
             make: mount.make,
         }
     }
@@ -61,6 +67,7 @@ impl RustStream {
             let Arriving { broker, seats } = find(Leaving {
                 label,
                 subscriptions: subscriptions.collect(),
+                codec: self.options.codec.clone(),
             });
             let mounts = homeless.into_iter().zip(seats).map(|(one, (source, observer))| Mount {
                 subscription: Subscription {
@@ -70,6 +77,7 @@ impl RustStream {
                         observer: Some(observer),
                         ..one.settings
                     },
+                    codec: one.codec,
                 },
                 make: one.make,
             });

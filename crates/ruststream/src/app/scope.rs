@@ -14,7 +14,7 @@ use crate::transport::{Broker, Source};
 
 /// A broker of an app, while handlers are mounted on it. `S` is the state they see, `L` the layers around them.
 ///
-/// Scopes nest: [`layer`](Self::layer), [`prefix`](Self::prefix) and [`with_state`](Self::with_state) lend a scope within this one. A
+/// Scopes nest: [`layer`](Self::layer), [`prefix`](Self::prefix), [`codec`](Self::codec) and [`with_state`](Self::with_state) lend a scope within this one. A
 /// function that takes a scope is a router:
 ///
 /// ```
@@ -39,6 +39,7 @@ pub struct BrokerScope<'m, B: Broker, S, L = ()> {
     state: Arc<S>,
     layers: L,
     prefix: String,
+    codec: Option<Codec>,
     mounts: &'m mut Vec<Mount<B>>,
 }
 
@@ -48,6 +49,7 @@ impl<'m, B: Broker, S: Send + Sync + 'static> BrokerScope<'m, B, S> {
             state,
             layers: (),
             prefix: String::new(),
+            codec: None,
             mounts,
         }
     }
@@ -66,11 +68,7 @@ impl<B: Broker, S: Send + Sync + 'static, L: Layers> BrokerScope<'_, B, S, L> {
             ..Settings::default()
         };
         let make = Box::new(move |publisher: Publisher| {
-            let scope = Scope {
-                state,
-                publisher,
-                codec: Codec::default(),
-            };
+            let scope = Scope { state, publisher };
             handler.into_handler(Mounting { scope, layers })
         });
         self.mounts.push(Mount {
@@ -78,6 +76,7 @@ impl<B: Broker, S: Send + Sync + 'static, L: Layers> BrokerScope<'_, B, S, L> {
                 definition,
                 source: SourceChoice::ByName,
                 settings,
+                codec: self.codec.clone(),
             },
             make,
         });
@@ -91,6 +90,7 @@ impl<B: Broker, S: Send + Sync + 'static, L: Layers> BrokerScope<'_, B, S, L> {
             state: self.state.clone(),
             layers: Stack::new(self.layers.clone(), layer),
             prefix: self.prefix.clone(),
+            codec: self.codec.clone(),
             mounts: self.mounts,
         });
     }
@@ -101,6 +101,18 @@ impl<B: Broker, S: Send + Sync + 'static, L: Layers> BrokerScope<'_, B, S, L> {
             state: self.state.clone(),
             layers: self.layers.clone(),
             prefix: format!("{}{prefix}", self.prefix),
+            codec: self.codec.clone(),
+            mounts: self.mounts,
+        });
+    }
+
+    /// Lends a scope whose handlers read and write by `codec`, instead of the app's or that of the scope around it.
+    pub fn codec(&mut self, codec: Codec, mount: impl FnOnce(&mut BrokerScope<'_, B, S, L>)) {
+        mount(&mut BrokerScope {
+            state: self.state.clone(),
+            layers: self.layers.clone(),
+            prefix: self.prefix.clone(),
+            codec: Some(codec),
             mounts: self.mounts,
         });
     }
@@ -115,6 +127,7 @@ impl<B: Broker, S: Send + Sync + 'static, L: Layers> BrokerScope<'_, B, S, L> {
             state: Arc::new(state(&self.state)),
             layers: self.layers.clone(),
             prefix: self.prefix.clone(),
+            codec: self.codec.clone(),
             mounts: self.mounts,
         });
     }
@@ -125,6 +138,7 @@ pub struct Subscription<B: Broker> {
     pub(super) definition: crate::handler::Definition,
     pub(super) source: SourceChoice<B>,
     pub(super) settings: Settings,
+    pub(super) codec: Option<Codec>,
 }
 
 impl<B: Broker> Subscription<B> {
@@ -132,6 +146,12 @@ impl<B: Broker> Subscription<B> {
     pub fn source(&mut self, source: impl Source<Connection = B::Connection>) -> &mut Self {
         let opener: Box<dyn Opener<B::Connection>> = Box::new(source);
         self.source = SourceChoice::Given(opener);
+        self
+    }
+
+    /// Reads and writes by `codec`: messages that do not say what they are, replies, and what the handler publishes.
+    pub fn codec(&mut self, codec: Codec) -> &mut Self {
+        self.codec = Some(codec);
         self
     }
 

@@ -33,6 +33,7 @@ pub(super) async fn start(app: RustStream) -> Result<Running, AppError> {
         stop: stop.clone(),
         grace: options.shutdown_grace,
         fail_fast: options.fail_fast,
+        codec: options.codec,
     };
     // Side by side: an absent broker keeps no other waiting. Dropping the set on an error ends what has not begun.
     let mut starting = JoinSet::new();

@@ -63,7 +63,7 @@ pub struct Batch<T> {
 }
 
 impl<T> Batch<T> {
-    /// Reads the messages of a batch: by [`Message::read`](super::Message::read), or by a function that takes something else
+    /// Reads the messages of a batch: by [`Call::decode`], or by a function that takes something else
     /// of each call.
     ///
     /// # Errors

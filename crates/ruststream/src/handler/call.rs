@@ -4,11 +4,10 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::{InHand, Outcome};
-use crate::codec::Codec;
+use super::{InHand, Message, Outcome};
+use crate::codec::{Codec, Encode};
 use crate::message::{Incoming, header};
 use crate::publish::{Publisher, inherit};
 
@@ -53,24 +52,25 @@ impl<'a, S> Call<'a, S> {
         self.in_hand.cancel.lend()
     }
 
-    /// Reads the payload as its `content-type` says, or by the codec of the app where it says nothing.
+    /// The codec of the subscription.
+    pub fn codec(&self) -> &'a Codec {
+        self.scope.publisher.codec()
+    }
+
+    /// Reads the message: a payload by what its `content-type` says, or by the [`codec`](Self::codec) of the subscription where
+    /// it says nothing.
     ///
     /// # Errors
     ///
     /// [`Outcome::Undecodable`] with the reason.
-    pub fn decode<T: Deserialize<'a>>(&self) -> Result<T, Outcome> {
-        let codec = match self.in_hand.incoming.headers().get(header::CONTENT_TYPE) {
-            None => self.scope.codec,
-            Some(content_type) => codec_for(content_type)?,
-        };
-        codec
-            .decode(self.in_hand.incoming.payload())
-            .map_err(|error| Outcome::Undecodable(error.to_string()))
+    #[inline]
+    pub fn decode<T: Message<'a>>(&self) -> Result<T, Outcome> {
+        T::read(self.in_hand.incoming, self.codec()).map_err(Outcome::from)
     }
 
     /// The outcome of a call that answers with `reply`: it goes where the message asks for by its `reply-to`, or else to
     /// `destination`. Where there is neither, the message is handled without one.
-    pub fn reply<T: Serialize>(&self, destination: Option<&'static str>, reply: &T) -> Outcome {
+    pub fn reply<T: Encode>(&self, destination: Option<&'static str>, reply: &T) -> Outcome {
         let headers = self.in_hand.incoming.headers();
         let destination = match (headers.get_str(header::REPLY_TO), destination) {
             (Some(asked), _) => Cow::Owned(asked.to_owned()),
@@ -87,23 +87,10 @@ impl<'a, S> Call<'a, S> {
     }
 }
 
-fn codec_for(content_type: &[u8]) -> Result<Codec, Outcome> {
-    std::str::from_utf8(content_type)
-        .ok()
-        .and_then(Codec::for_content_type)
-        .ok_or_else(|| {
-            Outcome::Undecodable(format!(
-                "no codec reads the content type {:?}; known: application/json",
-                String::from_utf8_lossy(content_type)
-            ))
-        })
-}
-
 /// What all calls of one subscription share.
 pub struct Scope<S> {
     pub(crate) state: Arc<S>,
     pub(crate) publisher: Publisher,
-    pub(crate) codec: Codec,
 }
 
 impl<S> Clone for Scope<S> {
@@ -111,7 +98,6 @@ impl<S> Clone for Scope<S> {
         Self {
             state: self.state.clone(),
             publisher: self.publisher.clone(),
-            codec: self.codec,
         }
     }
 }

@@ -28,7 +28,7 @@ use super::{Call, IntoFailure};
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a parameter of a handler",
-    note = "the first parameter is the message, the others are extractors: `State<T>`, `Out<T>`, `Context<'_>`, \
+    note = "the first parameter is the message, the others are extractors: `State<T>`, `Headers<T>`, `Out<T>`, `Context<'_>`, \
             `CancellationToken`, or a type that implements `Extract`"
 )]
 pub trait Extract<'a, S>: Sized + Send {

@@ -4,18 +4,30 @@ mod batch;
 mod call;
 mod context;
 mod extract;
+mod headers;
 mod layers;
+mod message;
 mod outcome;
+#[cfg(feature = "prost")]
+mod proto;
 mod pump;
 mod subscriber;
+#[cfg(feature = "garde")]
+mod valid;
 
 pub use batch::{Batch, BatchOutcome, IntoBatchOutcome};
 pub use call::{Call, Scope};
 pub use context::Context;
 pub use extract::{Extract, FromState, State};
+pub use headers::Headers;
 pub use layers::{Layer, Layers, Mounting, Stack};
+pub use message::Message;
 pub use outcome::{Failure, FailureKind, HandlerOutcome, IntoFailure, IntoOutcome, Outcome};
-pub use subscriber::{Batched, Definition, Handler, IntoReply, Message, Single, Subscriber};
+#[cfg(feature = "prost")]
+pub use proto::Proto;
+pub use subscriber::{Batched, Definition, Handler, IntoReply, Single, Subscriber};
+#[cfg(feature = "garde")]
+pub use valid::Valid;
 
 pub(crate) use call::Cancel;
 pub(crate) use pump::{Desk, Ended, Hand, InHand, Interrupt, panic_text};

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::codec::CodecError;
 use crate::publish::Prepared;
 
 /// What a handler can say of a message, where `Ok` and `Err` are not enough.
@@ -83,6 +84,14 @@ pub enum Outcome {
 impl Outcome {
     /// Handled.
     pub const ACK: Self = Self::Said(HandlerOutcome::Ack);
+}
+
+/// A message that cannot be decoded, with the reason.
+impl From<CodecError> for Outcome {
+    #[cold]
+    fn from(error: CodecError) -> Self {
+        Self::Undecodable(error.to_string())
+    }
 }
 
 /// Why a call of a handler did not handle its message.
@@ -171,6 +180,12 @@ pub trait IntoFailure {
 impl<E: fmt::Display + Send + 'static> IntoFailure for E {
     fn into_failure(self) -> Outcome {
         Outcome::Failed(Box::new(Failure::error(self)))
+    }
+}
+
+impl IntoFailure for Outcome {
+    fn into_failure(self) -> Outcome {
+        self
     }
 }
 

@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use super::pump::{BatchPump, Pump, SinglePump};
 use super::{BatchOutcome, Call, Layers, Mounting, Outcome, Scope};
+use crate::codec::Encode;
 
 /// What a subscription reads and answers, as written on `#[subscriber]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,34 +114,12 @@ impl fmt::Debug for Handler {
     }
 }
 
-/// What the first parameter of a handler can be: everything that is read by a codec.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be the message of a handler",
-    label = "`Deserialize` is not implemented for this type",
-    note = "a type of yours: `#[derive(Deserialize)]`; one of another crate: see whether that has a feature `serde`",
-    note = "for the bytes as they came, take `&[u8]`"
-)]
-pub trait Message<'a>: Sized {
-    /// Reads it from a call.
-    ///
-    /// # Errors
-    ///
-    /// As [`Call::decode`].
-    fn read<S>(call: &Call<'a, S>) -> Result<Self, Outcome>;
-}
-
-#[diagnostic::do_not_recommend]
-impl<'a, T: Deserialize<'a>> Message<'a> for T {
-    fn read<S>(call: &Call<'a, S>) -> Result<Self, Outcome> {
-        call.decode()
-    }
-}
-
 /// What a handler with a reply may return: everything that is written by a codec.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the reply of a handler",
     label = "`Serialize` is not implemented for this type",
-    note = "a type of yours: `#[derive(Serialize)]`; one of another crate: see whether that has a feature `serde`"
+    note = "a type of yours: `#[derive(Serialize)]`; one of another crate: see whether that has a feature `serde`",
+    note = "a protobuf message: `Proto<{Self}>`"
 )]
 pub trait IntoReply {
     /// The outcome that sends it where the message asks for, or else to `destination`.
@@ -150,7 +127,7 @@ pub trait IntoReply {
 }
 
 #[diagnostic::do_not_recommend]
-impl<T: Serialize> IntoReply for T {
+impl<T: Encode> IntoReply for T {
     fn into_reply<S>(self, call: Call<'_, S>, destination: Option<&'static str>) -> Outcome {
         call.reply(destination, &self)
     }

@@ -5,9 +5,8 @@ use std::convert::Infallible;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::Serialize;
-
 use super::{Publisher, Publishing, inherit};
+use crate::codec::{Codec, Encode};
 use crate::handler::{Call, Extract};
 use crate::message::HeaderMap;
 
@@ -35,7 +34,13 @@ pub struct Out<T: ?Sized> {
     messages: PhantomData<fn(&T)>,
 }
 
-impl<T: Serialize + ?Sized> Out<T> {
+impl<T: Encode + ?Sized> Out<T> {
+    /// The same, writing by another codec.
+    pub fn with_codec(mut self, codec: Codec) -> Self {
+        self.publisher = self.publisher.with_codec(codec);
+        self
+    }
+
     /// Publishes `message` to `destination` once awaited; headers, key and delay are set in between.
     ///
     /// # Errors

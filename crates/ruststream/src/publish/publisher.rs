@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde::Serialize;
 
 use super::{Pool, Prepared};
-use crate::codec::Codec;
-use crate::message::{HeaderMap, Outgoing, header};
+use crate::codec::{Codec, Encode};
+use crate::message::{HeaderMap, Outgoing};
 use crate::transport::{ErrorKind, Publish, PublishError, TransportError};
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -44,6 +43,19 @@ impl Publisher {
         }
     }
 
+    /// A publisher that writes by another codec.
+    pub fn with_codec(&self, codec: Codec) -> Self {
+        Self {
+            transport: self.transport.clone(),
+            codec,
+            pool: self.pool.clone(),
+        }
+    }
+
+    pub(crate) fn codec(&self) -> &Codec {
+        &self.codec
+    }
+
     /// Publishes `message` to `destination` once awaited; headers, key and delay are set in between.
     ///
     /// # Errors
@@ -54,7 +66,7 @@ impl Publisher {
     /// # Cancel safety
     ///
     /// Dropped before it completes, the message may have been sent or not.
-    pub fn publish<T: Serialize + ?Sized>(&self, destination: impl Into<Cow<'static, str>>, message: &T) -> Publishing {
+    pub fn publish<T: Encode + ?Sized>(&self, destination: impl Into<Cow<'static, str>>, message: &T) -> Publishing {
         Publishing {
             transport: self.transport.clone(),
             pool: self.pool.clone(),
@@ -86,7 +98,7 @@ impl Publisher {
     ///
     /// As [`publish`](Self::publish); the error tells for each message whether it was confirmed. Where one has no form in the
     /// codec, none is sent.
-    pub async fn publish_many<T: Serialize>(&self, destination: &str, messages: &[T]) -> Result<(), PublishError> {
+    pub async fn publish_many<T: Encode>(&self, destination: &str, messages: &[T]) -> Result<(), PublishError> {
         let prepared: Vec<_> = messages
             .iter()
             .map(|message| self.encode(Cow::Owned(destination.to_owned()), message))
@@ -104,7 +116,7 @@ impl Publisher {
     }
 
     /// Encodes a message to be sent later, in a group.
-    pub(crate) fn prepare<T: Serialize + ?Sized>(
+    pub(crate) fn prepare<T: Encode + ?Sized>(
         &self,
         destination: Cow<'static, str>,
         message: &T,
@@ -112,20 +124,17 @@ impl Publisher {
         self.encode(destination, message)
     }
 
-    fn encode<T: Serialize + ?Sized>(
+    fn encode<T: Encode + ?Sized>(
         &self,
         destination: Cow<'static, str>,
         message: &T,
     ) -> Result<Box<Prepared>, PublishError> {
         let mut prepared = self.pool.take();
         prepared.destination = destination;
-        self.codec.encode(message, &mut prepared.payload).map_err(|error| {
+        let Prepared { payload, headers, .. } = &mut *prepared;
+        message.encode(&self.codec, headers, payload).map_err(|error| {
             TransportError::new(ErrorKind::Invalid, format!("it could not be encoded: {error}")).with_cause(error)
         })?;
-        prepared.headers.insert(
-            header::CONTENT_TYPE,
-            Bytes::from_static(self.codec.content_type().as_bytes()),
-        );
         Ok(prepared)
     }
 }

@@ -196,7 +196,11 @@ impl TestApp {
 
 /// The stand-in for a broker, with a seat on it for each of its subscriptions.
 fn seat(leaving: Leaving, number: usize, journal: &Arc<Journal>) -> (TestBroker, Arriving<StandIn>) {
-    let Leaving { label, subscriptions } = leaving;
+    let Leaving {
+        label,
+        subscriptions,
+        codec,
+    } = leaving;
     let stand_in = StandIn {
         label,
         number,
@@ -227,7 +231,7 @@ fn seat(leaving: Leaving, number: usize, journal: &Arc<Journal>) -> (TestBroker,
         });
         arriving.push((StandInSource(queue), observer));
     }
-    let broker = TestBroker::new(stand_in.clone(), seats);
+    let broker = TestBroker::new(stand_in.clone(), seats, codec);
     (
         broker,
         Arriving {

@@ -5,14 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::journal::{By, Confirmation, Journal, Seat, What};
 use super::record::{Call, CallOutcome, DeadLetter, Message, decode_or_fail};
 use super::transport::StandIn;
-use crate::codec::Codec;
-use crate::handler::FailureKind;
+use crate::codec::{Codec, Encode};
+use crate::handler::{self, FailureKind};
 use crate::memory::MemoryBroker;
 use crate::publish::{Publisher, Publishing};
 
@@ -26,9 +24,9 @@ pub struct TestBroker {
 }
 
 impl TestBroker {
-    pub(super) fn new(stand_in: StandIn, seats: Vec<Arc<Seat>>) -> Self {
+    pub(super) fn new(stand_in: StandIn, seats: Vec<Arc<Seat>>, codec: Codec) -> Self {
         Self {
-            publisher: Publisher::new(stand_in.publisher_of_the_test(), Codec::default()),
+            publisher: Publisher::new(stand_in.publisher_of_the_test(), codec),
             stand_in,
             seats,
         }
@@ -48,7 +46,7 @@ impl TestBroker {
     /// # Cancel safety
     ///
     /// As [`Publisher::publish`].
-    pub fn publish<T: Serialize + ?Sized>(&self, destination: impl Into<Cow<'static, str>>, message: &T) -> Publishing {
+    pub fn publish<T: Encode + ?Sized>(&self, destination: impl Into<Cow<'static, str>>, message: &T) -> Publishing {
         self.publisher.publish(destination, message)
     }
 
@@ -70,12 +68,12 @@ impl TestBroker {
     ///
     /// Where the app has no such subscription, or a message is no `T`.
     #[track_caller]
-    pub fn calls<T: DeserializeOwned>(&self, name: &str) -> Vec<Call<T>> {
+    pub fn calls<T: for<'a> handler::Message<'a>>(&self, name: &str) -> Vec<Call<T>> {
         let mut decoded = Vec::new();
         for call in self.raw_calls(name) {
             if !matches!(call.outcome, CallOutcome::Undecodable(_)) {
                 let place = format!("the message of a call of `{}`", call.handler);
-                let message = decode_or_fail(&call.headers, &call.message, &place);
+                let message = decode_or_fail(self.publisher.codec(), &call.headers, &call.message, &place);
                 decoded.push(call.map(|_| message));
             }
         }
@@ -120,7 +118,7 @@ impl TestBroker {
     ///
     /// Where a message is no `T`.
     #[track_caller]
-    pub fn published<T: DeserializeOwned>(&self, destination: &str) -> Vec<T> {
+    pub fn published<T: for<'a> handler::Message<'a>>(&self, destination: &str) -> Vec<T> {
         let mut decoded = Vec::new();
         for message in self.raw_published(destination) {
             decoded.push(message.decode());

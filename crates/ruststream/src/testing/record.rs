@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde::de::DeserializeOwned;
 
 use crate::codec::Codec;
-use crate::handler::{FailureKind, HandlerOutcome};
-use crate::message::{HeaderMap, header};
+use crate::handler::{self, FailureKind, HandlerOutcome};
+use crate::message::{HeaderMap, Incoming, header};
 use crate::transport::DeadReason;
 
 /// One call of a handler. `T` is its message, or `Bytes` where they were asked for raw.
@@ -104,15 +103,15 @@ pub struct Message {
 }
 
 impl Message {
-    /// Reads the payload, as the content type says.
+    /// Reads the payload, as the content type says, or as JSON where it says nothing.
     ///
     /// # Panics
     ///
     /// Where the payload is no `T`.
     #[track_caller]
-    pub fn decode<T: DeserializeOwned>(&self) -> T {
+    pub fn decode<T: for<'a> handler::Message<'a>>(&self) -> T {
         let place = format!("the message to `{}`", self.destination);
-        decode_or_fail(&self.headers, &self.payload, &place)
+        decode_or_fail(&Codec::default(), &self.headers, &self.payload, &place)
     }
 }
 
@@ -137,14 +136,14 @@ pub struct DeadLetter {
 }
 
 impl DeadLetter {
-    /// Reads the payload, as the content type says.
+    /// Reads the payload, as the content type says, or as JSON where it says nothing.
     ///
     /// # Panics
     ///
     /// Where the payload is no `T`.
     #[track_caller]
-    pub fn decode<T: DeserializeOwned>(&self) -> T {
-        decode_or_fail(&self.headers, &self.payload, "the dead letter")
+    pub fn decode<T: for<'a> handler::Message<'a>>(&self) -> T {
+        decode_or_fail(&Codec::default(), &self.headers, &self.payload, "the dead letter")
     }
 
     /// What a published copy says of itself; `None` where it is no dead letter of this subscription.
@@ -183,15 +182,13 @@ impl DeadLetter {
     }
 }
 
-/// Reads a payload as its content type says, or as JSON where it says nothing.
+/// Reads a message as its handler would, where `codec` is that of the subscription.
 #[track_caller]
-pub(super) fn decode_or_fail<T: DeserializeOwned>(headers: &HeaderMap, payload: &[u8], place: &str) -> T {
-    let codec = match headers.get_str(header::CONTENT_TYPE) {
-        None => Codec::default(),
-        Some(content_type) => Codec::for_content_type(content_type)
-            .unwrap_or_else(|| panic!("{place} has the content type `{content_type}`, which no codec reads")),
-    };
-    codec.decode(payload).unwrap_or_else(|error| {
+pub(super) fn decode_or_fail<T>(codec: &Codec, headers: &HeaderMap, payload: &[u8], place: &str) -> T
+where
+    T: for<'a> handler::Message<'a>,
+{
+    T::read(Incoming::new(payload, headers), codec).unwrap_or_else(|error| {
         panic!(
             "{place} is no `{}`: {error}; it is {}",
             std::any::type_name::<T>(),
