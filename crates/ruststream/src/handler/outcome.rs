@@ -183,6 +183,7 @@ impl<E: fmt::Display + Send + 'static> IntoFailure for E {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl IntoFailure for Outcome {
     fn into_failure(self) -> Outcome {
         self

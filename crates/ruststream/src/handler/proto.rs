@@ -57,6 +57,7 @@ impl<T> DerefMut for Proto<T> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, T: prost::Message + Default> Message<'a> for Proto<T> {
     fn read(incoming: Incoming<'a>, _: &Codec) -> Result<Self, CodecError> {
         if let Some(content_type) = incoming.headers().get(header::CONTENT_TYPE) {
@@ -74,6 +75,7 @@ impl<'a, T: prost::Message + Default> Message<'a> for Proto<T> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: prost::Message> Encode for Proto<T> {
     fn encode(&self, _: &Codec, headers: &mut HeaderMap, payload: &mut Vec<u8>) -> Result<(), CodecError> {
         self.0

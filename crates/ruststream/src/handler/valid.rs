@@ -41,6 +41,7 @@ impl<T> Deref for Valid<T> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, T> Message<'a> for Valid<T>
 where
     T: Message<'a> + Validate,
