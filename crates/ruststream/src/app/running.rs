@@ -153,6 +153,12 @@ impl Running {
         before.and(after)
     }
 
+    /// Ends everything where it is, as a crash of the process would: nothing in hand is settled or given back.
+    #[cfg(feature = "conformance")]
+    pub(crate) async fn kill(mut self) {
+        self.tasks.shutdown().await;
+    }
+
     /// What can be kept beyond this value and given to others.
     pub fn handle(&self) -> AppHandle {
         self.handle.clone()

@@ -28,9 +28,11 @@
 //! broken on purpose: a check that nothing can fail proves nothing. What a transport
 //! [declares](crate::transport::Capabilities) it does itself is checked; what it does not declare passes unseen.
 
+mod book;
 pub mod checks;
 mod harness;
 mod rig;
+mod service;
 mod suite;
 mod tally;
 mod violation;

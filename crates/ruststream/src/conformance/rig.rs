@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::tally::{Tally, preview};
 use super::violation::ensure;
 use super::{Features, Harness, Violation};
+use crate::app::AppError;
 use crate::message::Outgoing;
 use crate::transport::{
     Broker, Capabilities, Connection, Delivery, Fetch, Publish, PublishError, Settle, Settled, Source, TransportError,
@@ -66,6 +67,22 @@ impl<'h, H: Harness> Rig<'h, H> {
         })
     }
 
+    /// A rig on a name that something else writes to.
+    pub(super) async fn named(harness: &'h H, name: impl Into<String>) -> Result<Self, Violation> {
+        Self::on(harness, name.into(), None).await
+    }
+
+    /// A source of its own for an app, on the name and with the leases of this rig.
+    pub(super) fn source_for(&self, broker: &H::Broker) -> Result<SourceOf<H>, Violation> {
+        let leased = self
+            .lease
+            .and_then(|lease| self.harness.leased_source(&self.name, lease));
+        match leased {
+            Some(source) => Ok(source),
+            None => broker.source(&self.name).map_err(|error| failed("source", &error)),
+        }
+    }
+
     async fn on(harness: &'h H, name: String, source: Option<SourceOf<H>>) -> Result<Self, Violation> {
         let broker = harness.broker();
         let source = match source {
@@ -90,6 +107,11 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.harness.features()
     }
 
+    /// How long to wait for what is to happen; what was left in hand may come back only when its lease ends.
+    pub(super) fn deadline(&self) -> Duration {
+        self.harness.deadline() + self.capabilities().lease().unwrap_or_default()
+    }
+
     /// Opens a subscription.
     pub(super) async fn open(&self) -> Result<Reader<H>, Violation> {
         let opening = self.source.open(&self.connection);
@@ -97,8 +119,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         Ok(Reader {
             fetch,
             settle,
-            // What a subscription left in hand may come back only when its lease ends.
-            deadline: self.harness.deadline() + self.capabilities().lease().unwrap_or_default(),
+            deadline: self.deadline(),
             quiet: self.harness.quiet(),
         })
     }
@@ -291,10 +312,11 @@ fn and_last(error: Option<&TransportError>) -> String {
     error.map_or_else(String::new, |error| format!("; the last error was: {error}"))
 }
 
-/// An error of a transport's call, as a check reports it.
+/// An error of a call, as a check reports it.
 pub(super) trait CallError: std::fmt::Display {}
 impl CallError for TransportError {}
 impl CallError for PublishError {}
+impl CallError for AppError {}
 
 pub(super) fn failed(call: &str, error: &impl CallError) -> Violation {
     Violation::new(format!("{call} failed: {error}"))

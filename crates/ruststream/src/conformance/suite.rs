@@ -50,6 +50,25 @@ macro_rules! __conformance_checks {
             renew_reports_lost_leases
             answers_pings
             reconnects_after_a_cut
+            app_handles_each_once
+            app_drains_a_backlog
+            app_confirms_replies_before_acks
+            app_retries_by_policy
+            app_retries_outlive_it
+            app_survives_panics
+            app_gives_up_into_the_default_place
+            app_gives_up_into_a_named_place
+            app_sets_poison_aside
+            app_keeps_the_order_of_each_key
+            app_lets_no_key_block_others
+            app_batches_by_count_and_age
+            app_retries_alone_what_failed_in_a_batch
+            app_drains_before_it_stops
+            app_killed_loses_nothing
+            app_shares_with_another
+            app_renews_its_leases
+            app_pauses_and_resumes
+            app_works_again_after_a_cut
         }
     };
 }

@@ -48,14 +48,18 @@ impl Tally {
 
     pub(super) fn add<D: Delivery>(&mut self, deliveries: &[D]) {
         for delivery in deliveries {
-            let text = text(delivery);
-            match self.came.get_mut(&text) {
-                Some(count) => {
-                    self.missing -= usize::from(*count == 0);
-                    *count += 1;
-                }
-                None => self.foreign.push(text),
+            self.note(text(delivery));
+        }
+    }
+
+    /// Counts one message that came.
+    pub(super) fn note(&mut self, text: String) {
+        match self.came.get_mut(&text) {
+            Some(count) => {
+                self.missing -= usize::from(*count == 0);
+                *count += 1;
             }
+            None => self.foreign.push(text),
         }
     }
 

@@ -1,7 +1,9 @@
 //! The checks, each a function that can be run alone.
 //!
-//! A check of something that the transport does not claim to do passes at once.
+//! A check of something that the transport does not claim to do passes at once. The checks whose names begin with `app_` start
+//! whole apps over the transport; the others call its halves by hand.
 
+mod app;
 mod connection;
 mod dead;
 mod delay;
@@ -12,6 +14,13 @@ mod message;
 mod publish;
 mod settling;
 
+pub use app::{
+    app_batches_by_count_and_age, app_confirms_replies_before_acks, app_drains_a_backlog, app_drains_before_it_stops,
+    app_gives_up_into_a_named_place, app_gives_up_into_the_default_place, app_handles_each_once,
+    app_keeps_the_order_of_each_key, app_killed_loses_nothing, app_lets_no_key_block_others, app_pauses_and_resumes,
+    app_renews_its_leases, app_retries_alone_what_failed_in_a_batch, app_retries_by_policy, app_retries_outlive_it,
+    app_sets_poison_aside, app_shares_with_another, app_survives_panics, app_works_again_after_a_cut,
+};
 pub use connection::{answers_pings, reconnects_after_a_cut};
 pub use dead::{dead_letter_is_kept, dead_letter_is_never_delivered};
 pub use delay::{delay_outlives_its_subscription, publish_waits_its_delay, retry_waits_its_delay};

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ruststream::memory::{MemoryDelivery, MemoryFetch, MemoryReceipt, MemorySettle};
-use ruststream::message::HeaderMap;
+use ruststream::message::{HeaderMap, header};
 use ruststream::transport::{Delivery, ErrorKind, Fetch, Settle, TransportError, Verdict};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 use super::{Flaw, Shared};
 
@@ -17,6 +17,31 @@ pub(crate) struct BrokenFetch {
     pub(super) inner: MemoryFetch,
     pub(super) settle: Arc<Mutex<MemorySettle>>,
     pub(super) hoard: VecDeque<MemoryDelivery>,
+    /// Handed out and not settled.
+    pub(super) in_hand: Arc<watch::Sender<usize>>,
+    /// A fetch waits, or was dropped while it did.
+    pub(super) is_waiting: bool,
+}
+
+impl BrokenFetch {
+    /// Waits until everything handed out is settled.
+    async fn all_settled(&self) {
+        let _ = self.in_hand.subscribe().wait_for(|in_hand| *in_hand == 0).await;
+    }
+
+    /// Puts back what it took because of one message that it cannot read; true if there is such a message.
+    async fn stumbles(&self, taken: &mut Vec<MemoryDelivery>) -> Result<bool, TransportError> {
+        let is_odd = |delivery: &MemoryDelivery| {
+            let content_type = delivery.headers().get(header::CONTENT_TYPE);
+            content_type.is_some_and(|value| std::str::from_utf8(value).is_err())
+        };
+        if !taken.iter().any(is_odd) {
+            return Ok(false);
+        }
+        let receipts = taken.drain(..).map(|inner| (inner.into_receipt(), Verdict::Release));
+        self.settle.lock().await.settle(&mut receipts.collect()).await?;
+        Ok(true)
+    }
 }
 
 impl Fetch for BrokenFetch {
@@ -34,6 +59,36 @@ impl Fetch for BrokenFetch {
             }
             Flaw::StaysCutOff if shared.was_cut.load(Ordering::Relaxed) => {
                 return Err(TransportError::new(ErrorKind::Unavailable, "the link is cut"));
+            }
+            Flaw::HangsAfterACut if shared.was_cut.load(Ordering::Relaxed) => std::future::pending().await,
+            Flaw::HidesACut => {
+                while let Err(error) = self.inner.fetch(room, &mut taken).await {
+                    if !error.is_transient() {
+                        return Err(error);
+                    }
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+            Flaw::HandsOutOneAtATime => {
+                self.all_settled().await;
+                self.inner.fetch(1, &mut taken).await?;
+            }
+            Flaw::WaitsUntilAllIsSettled => {
+                self.all_settled().await;
+                self.inner.fetch(room, &mut taken).await?;
+            }
+            Flaw::StumblesOverContentTypes => {
+                self.inner.fetch(room, &mut taken).await?;
+                if self.stumbles(&mut taken).await? {
+                    return Err(TransportError::new(ErrorKind::Unavailable, "a message cannot be read"));
+                }
+            }
+            Flaw::DiesWithADroppedFetch => {
+                if std::mem::replace(&mut self.is_waiting, true) {
+                    std::future::pending::<()>().await;
+                }
+                self.inner.fetch(room, &mut taken).await?;
+                self.is_waiting = false;
             }
             Flaw::BringsMoreThanThereIsRoomFor => self.inner.fetch(room + 1, &mut taken).await?,
             Flaw::LosesWhatACancelledFetchTook => {
@@ -76,6 +131,7 @@ impl Fetch for BrokenFetch {
             }
             self.settle.lock().await.settle(&mut finished).await?;
         }
+        self.in_hand.send_modify(|in_hand| *in_hand += deliveries.len());
         into.append(&mut deliveries);
         Ok(())
     }

@@ -15,7 +15,7 @@ use ruststream::conformance::Harness;
 use ruststream::memory::{MemoryBroker, MemoryConnection, Queue};
 use ruststream::transport::{Broker, Capabilities, Connection, Source, TransportError};
 use settle::BrokenSettle;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 /// What is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,11 +59,22 @@ pub(crate) enum Flaw {
     ReportsHeldLeasesAsLost,
     NeverAnswersPings,
     StaysCutOff,
+    HangsAfterACut,
+    HidesACut,
+    RedeliversWhatWasAcked,
+    SettlesSixtyFourAtOnce,
+    HandsOutOneAtATime,
+    WaitsUntilAllIsSettled,
+    StumblesOverContentTypes,
+    LosesHeadersBeyondEight,
+    ReleasesLate,
+    DiesWithADroppedFetch,
 }
 
 /// What the parts of one broken transport share.
 struct Shared {
     flaw: Flaw,
+    is_bare: bool,
     broker: MemoryBroker,
     published: AtomicUsize,
     publishing: AtomicUsize,
@@ -84,8 +95,18 @@ pub(crate) struct Broken(Arc<Shared>);
 
 impl Broken {
     pub(crate) fn new(flaw: Flaw) -> Self {
+        Self::with(flaw, false)
+    }
+
+    /// One that declares nothing but its count of attempts.
+    pub(crate) fn bare(flaw: Flaw) -> Self {
+        Self::with(flaw, true)
+    }
+
+    fn with(flaw: Flaw, is_bare: bool) -> Self {
         Self(Arc::new(Shared {
             flaw,
+            is_bare,
             broker: MemoryBroker::new(),
             published: AtomicUsize::new(0),
             publishing: AtomicUsize::new(0),
@@ -108,7 +129,7 @@ impl Harness for Broken {
     }
 
     fn leased_source(&self, name: &str, lease: Duration) -> Option<BrokenSource> {
-        Some(BrokenSource {
+        (!self.0.is_bare).then(|| BrokenSource {
             shared: Arc::clone(&self.0),
             queue: Queue::new(name).lease(lease),
         })
@@ -199,12 +220,17 @@ impl Source for BrokenSource {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.queue.capabilities()
+        if self.shared.is_bare {
+            Capabilities::none().with_attempts()
+        } else {
+            self.queue.capabilities()
+        }
     }
 
     async fn open(&self, connection: &BrokenConnection) -> Result<(BrokenFetch, BrokenSettle), TransportError> {
         let (fetch, settle) = self.queue.open(&connection.inner).await?;
         let settle = Arc::new(Mutex::new(settle));
+        let in_hand = Arc::new(watch::Sender::new(0));
         let shared = || Arc::clone(&self.shared);
         Ok((
             BrokenFetch {
@@ -212,11 +238,14 @@ impl Source for BrokenSource {
                 inner: fetch,
                 settle: Arc::clone(&settle),
                 hoard: VecDeque::new(),
+                in_hand: Arc::clone(&in_hand),
+                is_waiting: false,
             },
             BrokenSettle {
                 shared: shared(),
                 inner: settle,
                 waiting: Vec::new(),
+                in_hand,
             },
         ))
     }

@@ -62,6 +62,10 @@ impl BrokenPublisher {
                     headers.insert(name.to_owned(), value.to_vec());
                 }
             }
+            Flaw::LosesHeadersBeyondEight => {
+                let pairs = message.headers().iter().take(8);
+                headers = pairs.map(|(name, value)| (name.to_owned(), value.to_vec())).collect();
+            }
             Flaw::BreaksHeaderBytes => {
                 let lossy = |value| String::from_utf8_lossy(value).into_owned();
                 let pairs = message.headers().iter();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ruststream::memory::{MemoryReceipt, MemorySettle};
 use ruststream::transport::{Settle, Settled, TransportError, Verdict};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -16,6 +16,8 @@ pub(crate) struct BrokenSettle {
     pub(super) shared: Arc<Shared>,
     pub(super) inner: Arc<Mutex<MemorySettle>>,
     pub(super) waiting: Vec<JoinHandle<()>>,
+    /// Handed out and not settled.
+    pub(super) in_hand: Arc<watch::Sender<usize>>,
 }
 
 impl BrokenSettle {
@@ -24,7 +26,10 @@ impl BrokenSettle {
         const AT_ONCE: Verdict = Verdict::Retry { after: Duration::ZERO };
         Some(match (self.shared.flaw, verdict) {
             (Flaw::ForgetsAcks, Verdict::Ack) => return None,
-            (Flaw::CountsReleases, Verdict::Release) => AT_ONCE,
+            (Flaw::RedeliversWhatWasAcked, Verdict::Ack) => Verdict::Retry {
+                after: Duration::from_millis(200),
+            },
+            (Flaw::CountsReleases, Verdict::Release) | (Flaw::RetriesAtOnce, Verdict::Retry { .. }) => AT_ONCE,
             (Flaw::PutsReleasedBehind, Verdict::Release) => {
                 self.shared.released.fetch_add(1, Ordering::Relaxed);
                 AT_ONCE
@@ -35,9 +40,10 @@ impl BrokenSettle {
             (Flaw::AcksRetries, Verdict::Retry { .. }) | (Flaw::AcksDeadLetters, Verdict::DeadLetter(_)) => {
                 Verdict::Ack
             }
-            (Flaw::RetriesAtOnce, Verdict::Retry { .. }) | (Flaw::RetriesDeadLetters, Verdict::DeadLetter(_)) => {
-                AT_ONCE
-            }
+            // Not at once: an app would give it up again at once, and under a paused clock that never ends.
+            (Flaw::RetriesDeadLetters, Verdict::DeadLetter(_)) => Verdict::Retry {
+                after: Duration::from_millis(50),
+            },
             (Flaw::RetriesLate, Verdict::Retry { after }) if !after.is_zero() => Verdict::Retry {
                 after: after + Duration::from_secs(1),
             },
@@ -55,6 +61,11 @@ impl Settle for BrokenSettle {
     ) -> Result<Settled, TransportError> {
         let first = finished.first().map(|(_, verdict)| verdict.clone());
         let mut inner = Vec::new();
+        self.in_hand
+            .send_modify(|in_hand| *in_hand = in_hand.saturating_sub(finished.len()));
+        if self.shared.has(Flaw::SettlesSixtyFourAtOnce) {
+            finished.truncate(64);
+        }
         for (receipt, mut verdict) in finished.drain(..) {
             if self.shared.has(Flaw::GivesAllTheFirstVerdict) {
                 verdict = first.clone().unwrap_or(verdict);
@@ -69,6 +80,13 @@ impl Settle for BrokenSettle {
                         sleep(after).await;
                         let now = Verdict::Retry { after: Duration::ZERO };
                         let _ = settle.lock().await.settle(&mut vec![(receipt, now)]).await;
+                    }));
+                }
+                Verdict::Release if self.shared.has(Flaw::ReleasesLate) => {
+                    let settle = Arc::clone(&self.inner);
+                    self.waiting.push(tokio::spawn(async move {
+                        sleep(Duration::from_secs(2)).await;
+                        let _ = settle.lock().await.settle(&mut vec![(receipt, Verdict::Release)]).await;
                     }));
                 }
                 verdict => inner.push((receipt, verdict)),
