@@ -86,7 +86,7 @@ mod tests {
             (Duration::from_micros(7), "7µs"),
             (Duration::from_millis(250), "250ms"),
             (Duration::from_millis(1_500), "1s 500ms"),
-            (Duration::from_secs(4_800), "1h 20m"),
+            (Duration::from_mins(80), "1h 20m"),
             (Duration::from_secs(90_061), "1d 1h 1m 1s"),
         ] {
             assert_eq!(text(time), expected);
