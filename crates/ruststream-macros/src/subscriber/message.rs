@@ -70,16 +70,20 @@ impl<'a> Message<'a> {
 
 /// The name of a well-known extractor, where the type is written as one.
 fn extractor(ty: &Type) -> Option<&'static str> {
-    let Type::Path(path) = bare(ty) else { return None };
+    let ty = match bare(ty) {
+        Type::Reference(reference) => bare(&reference.elem),
+        ty => ty,
+    };
+    let Type::Path(path) = ty else { return None };
     // A type of the user's that has such a name can be written with its module before it.
     if path.path.segments.len() != 1 {
         return None;
     }
     let segment = last_segment(ty)?;
     let generic = !segment.arguments.is_empty();
-    ["State", "Headers", "Out", "CancellationToken"]
+    ["State", "Headers", "Out", "HeaderMap", "CancellationToken"]
         .into_iter()
-        .find(|name| segment.ident == name && (generic || *name == "CancellationToken"))
+        .find(|name| segment.ident == name && (generic || ["CancellationToken", "HeaderMap"].contains(name)))
 }
 
 #[cfg(test)]
@@ -118,6 +122,8 @@ mod tests {
             (parse_quote!(&'static Order), "refused"),
             (parse_quote!(impl Message), "refused"),
             (parse_quote!(State<Shop>), "refused"),
+            (parse_quote!(Headers<Origin>), "refused"),
+            (parse_quote!(&HeaderMap), "refused"),
             (parse_quote!(State), "owned"),
             (parse_quote!(home::State<Lamp>), "owned"),
         ] {

@@ -7,6 +7,7 @@ use syn::{Error, Expr, ExprLit, Ident, Lit, Token};
 /// What is said of a handler where it is included, not on its attribute.
 const OF_THE_APP: &[&str] = &[
     "batch",
+    "codec",
     "dead_letter",
     "on_undecodable",
     "ordered_by",

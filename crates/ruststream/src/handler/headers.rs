@@ -46,7 +46,6 @@ impl<T> Deref for Headers<T> {
     }
 }
 
-#[diagnostic::do_not_recommend]
 impl<'a, S: Send + Sync, T: Deserialize<'a> + Send> Extract<'a, S> for Headers<T> {
     type Rejection = Outcome;
 

@@ -34,7 +34,7 @@ pub struct Out<T: ?Sized> {
     messages: PhantomData<fn(&T)>,
 }
 
-impl<T: Encode + ?Sized> Out<T> {
+impl<T: ?Sized> Out<T> {
     /// The same, writing by another codec.
     pub fn with_codec(mut self, codec: Codec) -> Self {
         self.publisher = self.publisher.with_codec(codec);
@@ -50,7 +50,10 @@ impl<T: Encode + ?Sized> Out<T> {
     /// # Cancel safety
     ///
     /// As [`Publisher::publish`].
-    pub fn publish(&self, destination: impl Into<Cow<'static, str>>, message: &T) -> Publishing {
+    pub fn publish(&self, destination: impl Into<Cow<'static, str>>, message: &T) -> Publishing
+    where
+        T: Encode,
+    {
         self.publisher
             .publish(destination, message)
             .with(|prepared| inherit(&self.inherited, &mut prepared.headers))
