@@ -1,11 +1,12 @@
 //! The one writer of a connection: it takes all that waits and runs it as one transaction.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use ruststream::transport::{DeadLetter, DeadReason, TransportError};
 use sqlx::sqlite::SqliteConnection;
 use tokio::sync::mpsc;
-use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
 use super::database::{Database, Trouble};
@@ -66,7 +67,7 @@ impl Writer {
                 arrived.append(&mut self.backlog);
             }
             // Tasks that the last group's answers woke are about to run: a turn for them makes this group larger.
-            yield_now().await;
+            give_way().await;
             while arrived.len() < GROUP
                 && let Ok(operation) = self.receiver.try_recv()
             {
@@ -427,6 +428,22 @@ impl Writer {
             let _ = reply.send(answered.clone());
         }
     }
+}
+
+/// Lets the tasks run that are ready.
+///
+/// `tokio::task::yield_now` keeps the waker with the thread until that is idle: where a handler then blocks the thread, the
+/// writer would stand still with it, for everyone. Woken so, it waits in the queue, where other threads find it.
+async fn give_way() {
+    let mut given = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut given, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Settles first, so that rows which become ready can be claimed; inserts next; claims last.
