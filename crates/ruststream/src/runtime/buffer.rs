@@ -91,7 +91,10 @@ struct Queue<D: Delivery> {
 
 /// What a worker gets when it asks.
 pub(super) enum Take {
-    Taken,
+    Taken {
+        /// The fetcher was woken, and stands where no other thread finds it until this one turns to it.
+        woke_fetcher: bool,
+    },
     /// Nothing yet; if there is a time, something will be ready then.
     Wait(Option<Instant>),
     Closed,
@@ -277,17 +280,19 @@ impl<D: Delivery> Buffer<D> {
         }
         drop(queue);
         let taken = self.taken.fetch_add(number, Ordering::Relaxed) + number;
-        if left <= room::target(settings, self.shared.service_time(), mean_bytes).saturating_sub(taken) / 2 {
-            self.want_room();
+        let wanted = left <= room::target(settings, self.shared.service_time(), mean_bytes).saturating_sub(taken) / 2;
+        Take::Taken {
+            woke_fetcher: wanted && self.want_room(),
         }
-        Take::Taken
     }
 
-    /// Wakes the fetcher, if it waits for room.
-    fn want_room(&self) {
-        if self.starved.swap(false, Ordering::AcqRel) {
+    /// Wakes the fetcher, if it waits for room; true if it did.
+    fn want_room(&self) -> bool {
+        let starved = self.starved.swap(false, Ordering::AcqRel);
+        if starved {
             self.shared.signals.room.notify_one();
         }
+        starved
     }
 
     /// Puts messages that a worker took and did not begin back in front, for others.

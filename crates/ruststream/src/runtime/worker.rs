@@ -117,13 +117,19 @@ impl<D: Delivery> Hand for WorkerHand<D> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        loop {
+        while self.rest.untouched.is_empty() {
             match self
                 .rest
                 .buffer
                 .take(&mut self.rest.untouched, self.rest.worker, cx.waker())
             {
-                Take::Taken => break,
+                // A task that was woken here waits for this thread alone. So that a handler which keeps the thread to itself does
+                // not keep the fetcher too, that one has its turn first.
+                Take::Taken { woke_fetcher: true } => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Take::Taken { woke_fetcher: false } => break,
                 Take::Closed => return Poll::Ready(false),
                 Take::Wait(None) => return Poll::Pending,
                 Take::Wait(Some(due)) => {

@@ -157,7 +157,7 @@ const FOUND_BY: &[(Flaw, &[&str], &[&str])] = &[
     (
         Flaw::GivesAllTheFirstVerdict,
         &["mixed_verdicts_settle_each", "app_retries_alone_what_failed_in_a_batch"],
-        &[],
+        &["app_survives_panics"],
     ),
     (
         Flaw::KeepsWhatItTookAfterClose,
