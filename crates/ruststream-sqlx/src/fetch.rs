@@ -83,6 +83,7 @@ impl InboxFetch {
             .map(move |(index, row)| InboxDelivery {
                 row: InboxRow { id: row.id },
                 attempt: row.attempt,
+                unfinished: row.unfinished,
                 published_at: row.published_at,
                 key: row.key,
                 headers: row.headers,
@@ -197,6 +198,7 @@ impl fmt::Debug for InboxFetch {
 pub struct InboxDelivery {
     row: InboxRow,
     attempt: u32,
+    unfinished: bool,
     published_at: i64,
     key: Option<Vec<u8>>,
     headers: HeaderMap,
@@ -225,6 +227,10 @@ impl Delivery for InboxDelivery {
 
     fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    fn is_unfinished(&self) -> bool {
+        self.unfinished
     }
 
     fn key(&self) -> Option<&[u8]> {

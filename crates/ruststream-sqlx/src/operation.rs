@@ -57,6 +57,8 @@ pub(crate) struct Claimed {
 pub(crate) struct ClaimedRow {
     pub(crate) id: i64,
     pub(crate) attempt: u32,
+    /// The lease before this one ran out.
+    pub(crate) unfinished: bool,
     pub(crate) published_at: i64,
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) headers: HeaderMap,
@@ -83,6 +85,11 @@ pub(crate) enum Part {
         token: i64,
         ids: Vec<i64>,
     },
+    Return {
+        id: i64,
+        token: i64,
+        attempts: u32,
+    },
     Retry(Vec<RetryRow>),
     Dead {
         id: i64,
@@ -105,14 +112,14 @@ impl Part {
         match self {
             Self::Ack { ids, .. } | Self::Release { ids, .. } => ids.len(),
             Self::Retry(rows) => rows.len(),
-            Self::Dead { .. } => 1,
+            Self::Return { .. } | Self::Dead { .. } => 1,
         }
     }
 
     /// After how many milliseconds a row of it is due again, if one is.
     pub(crate) fn due_after(&self) -> Option<i64> {
         match self {
-            Self::Release { .. } => Some(0),
+            Self::Release { .. } | Self::Return { .. } => Some(0),
             Self::Retry(rows) => rows.iter().map(|row| row.after).min(),
             Self::Ack { .. } | Self::Dead { .. } => None,
         }

@@ -145,6 +145,14 @@ fn into_parts(finished: &[(InboxReceipt, Verdict)], part_of: &mut Vec<usize>) ->
                 }
                 part
             }
+            Verdict::Return { attempts } => {
+                parts.push(Part::Return {
+                    id,
+                    token,
+                    attempts: *attempts,
+                });
+                parts.len() - 1
+            }
             Verdict::DeadLetter(letter) => {
                 parts.push(Part::Dead {
                     id,

@@ -200,6 +200,10 @@ impl Session {
         let mut answer = Vec::new();
         for _ in 0..room {
             let first = state.waiting.get_mut(queue).and_then(BTreeMap::pop_first);
+            let attempts = match verdict {
+                wire::RETURN => Some(request.try_get_u32_le()?),
+                _ => None,
+            };
             let Some((_, mut message)) = first else { break };
             message.attempts += 1;
             let delivery = state.number();
@@ -219,6 +223,10 @@ impl Session {
         let mut state = self.store.state();
         while !request.is_empty() {
             let (delivery, verdict) = (request.try_get_u64_le()?, request.try_get_u8()?);
+            let attempts = match verdict {
+                wire::RETURN => Some(request.try_get_u32_le()?),
+                _ => None,
+            };
             let Some((_, mut message)) = state.in_hand.remove(&delivery) else {
                 over += 1;
                 continue;
@@ -226,6 +234,7 @@ impl Session {
             if verdict == wire::RELEASE {
                 message.attempts -= 1;
             }
+            message.attempts = attempts.unwrap_or(message.attempts);
             if verdict != wire::ACK {
                 state.put(message);
             }

@@ -365,12 +365,16 @@ impl Settle for QueueSettle {
         let mut request = vec![wire::SETTLE];
         for (receipt, verdict) in &*finished {
             request.put_u64_le(*receipt);
-            request.put_u8(match verdict {
-                Verdict::Ack => wire::ACK,
-                Verdict::Release => wire::RELEASE,
+            match verdict {
+                Verdict::Ack => request.put_u8(wire::ACK),
+                Verdict::Release => request.put_u8(wire::RELEASE),
+                Verdict::Return { attempts } => {
+                    request.put_u8(wire::RETURN);
+                    request.put_u32_le(*attempts);
+                }
                 // `Retry`, and whatever this server has no word for: handed out again, never lost.
-                _ => wire::RETRY,
-            });
+                _ => request.put_u8(wire::RETRY),
+            }
         }
         // After an error all of it is still in `finished` and comes again. Where only the answer was lost, the second time
         // finds those deliveries over and counts them as stale: harmless.

@@ -25,6 +25,8 @@ pub(crate) const SETTLE: u8 = 3;
 pub(crate) const ACK: u8 = 0;
 pub(crate) const RETRY: u8 = 1;
 pub(crate) const RELEASE: u8 = 2;
+/// Followed by the attempts to count, as a `u32`.
+pub(crate) const RETURN: u8 = 3;
 
 pub(crate) const GREETING: &[u8] = b"own-transport 1";
 

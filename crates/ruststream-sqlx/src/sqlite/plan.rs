@@ -108,6 +108,12 @@ impl Plan {
                 let now = self.now;
                 self.bind(now).bind(statements::FREE).bind(json(ids)).bind(*token);
             }
+            Part::Return { id, token, attempts } => {
+                self.statement(statements::RETURN, step);
+                let now = self.now;
+                self.bind(now).bind(statements::FREE).bind(i64::from(*attempts));
+                self.bind(*id).bind(*token);
+            }
             Part::Retry(rows) => {
                 let now = self.now;
                 let list = json_of(rows, |RetryRow { id, token, after }, text| {
@@ -302,6 +308,7 @@ fn take_row(row: &SqliteRow, answer: &mut Answer) -> Result<(), sqlx::Error> {
         key: row.try_get_unchecked(3)?,
         headers: HeaderMap::new(),
         payload: row.try_get_unchecked(5)?,
+        unfinished: row.try_get_unchecked::<i64, _>(6)? != statements::FREE,
     };
     match block.as_deref().map(HeaderMap::from_block).transpose() {
         Ok(headers) => {

@@ -22,7 +22,11 @@ macro_rules! due {
 }
 
 /// Reads what is due, in order. Queue, now, room.
-pub(super) const CLAIM_ROWS: &str = concat!("SELECT id, attempt, published_at, key, headers, payload ", due!(), ";");
+pub(super) const CLAIM_ROWS: &str = concat!(
+    "SELECT id, attempt, published_at, key, headers, payload, token ",
+    due!(),
+    ";"
+);
 
 /// Leases the same rows: both statements stand in one transaction. End of the lease, token, queue, now, room.
 pub(super) const CLAIM_LEASE: &str = concat!(
@@ -46,6 +50,10 @@ pub(super) const ACK_LIST: &str =
 pub(super) const RELEASE: &str = "UPDATE ruststream_messages \
                                   SET due_at = min(published_at, ?), token = ?, attempt = max(attempt - 1, 0) \
                                   WHERE id IN (SELECT value FROM json_each(?)) AND token = ?;";
+
+/// Now, free token, attempts, id, token.
+pub(super) const RETURN: &str = "UPDATE ruststream_messages \
+                                 SET due_at = min(published_at, ?), token = ?, attempt = ? WHERE id = ? AND token = ?;";
 
 /// Free token, `[id, token, due]` each.
 pub(super) const RETRY: &str = "UPDATE ruststream_messages AS m SET due_at = j.value ->> 2, token = ? FROM json_each(?) AS j \

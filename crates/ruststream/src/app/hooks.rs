@@ -6,6 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::Poll;
 
+use tokio::time::{Duration, timeout};
+
 use super::AppHandle;
 use super::error::AppError;
 use crate::handler::panic_text;
@@ -47,4 +49,19 @@ pub(super) async fn run<A: Clone>(name: &'static str, hooks: Vec<Hook<A>>, argum
         ended.await.map_err(|cause| AppError::hook(name, cause))?;
     }
     Ok(())
+}
+
+/// As [`run`], but no longer than the grace period: a hook that hangs does not keep the app from ending.
+pub(super) async fn run_within<A: Clone + Send + 'static>(
+    grace: Duration,
+    name: &'static str,
+    hooks: Vec<Hook<A>>,
+    argument: A,
+) -> Result<(), AppError> {
+    timeout(grace, run(name, hooks, argument)).await.unwrap_or_else(|_| {
+        Err(AppError::hook(
+            name,
+            format!("it did not end within the grace period of {grace:?}").into(),
+        ))
+    })
 }

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
+use tokio::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::hooks::{self, Hooks};
@@ -31,6 +32,7 @@ pub struct AppHandle {
 
 pub(super) struct Inner {
     pub(super) stop: CancellationToken,
+    pub(super) grace: Duration,
     /// Label and publisher of each broker, in the order of their adding.
     pub(super) publishers: Vec<(String, Publisher)>,
     /// Each subscription with the place of its broker in `publishers`.
@@ -133,13 +135,14 @@ impl Running {
             after_shutdown,
             ..
         } = std::mem::take(&mut self.hooks);
-        let before = hooks::run("on_shutdown", on_shutdown, self.handle.clone()).await;
+        let grace = self.handle.inner.grace;
+        let before = hooks::run_within(grace, "on_shutdown", on_shutdown, self.handle.clone()).await;
         self.handle.stop();
         while self.tasks.join_next().await.is_some() {}
         for close in self.close.drain(..) {
             close().await;
         }
-        let after = hooks::run("after_shutdown", after_shutdown, ()).await;
+        let after = hooks::run_within(grace, "after_shutdown", after_shutdown, ()).await;
         for (shared, broker) in &self.handle.inner.subscriptions {
             if let (Phase::Failed, problem) = shared.fares() {
                 let reason = problem.map(|problem| problem.text).unwrap_or_default();

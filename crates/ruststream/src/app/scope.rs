@@ -188,10 +188,14 @@ impl<B: Broker> Subscription<B> {
 
     /// Sets another policy for errors of type `E`.
     pub fn retry_on<E: 'static>(&mut self, retry: Retry) -> &mut Self {
-        self.retry_when(move |_: &E| Some(retry.clone()))
+        self.settings.retry.on_type::<E>(retry);
+        self
     }
 
     /// Sets another policy for those errors of type `E` that `choose` answers one for.
+    ///
+    /// What `choose` would grant is not known before an error: a message that ends its process each time, and so never shows
+    /// one, is given up after 100 deliveries then, or after the attempts of the subscription's policy if those are more.
     pub fn retry_when<E: 'static>(
         &mut self,
         choose: impl Fn(&E) -> Option<Retry> + Send + Sync + 'static,

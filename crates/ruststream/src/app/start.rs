@@ -41,14 +41,25 @@ pub(super) async fn start(app: RustStream) -> Result<Running, AppError> {
         let starts = broker.start(how.clone());
         starting.spawn(async move { (place, starts.await) });
     }
-    let mut started = Vec::new();
+    let mut started: Vec<(usize, Started)> = Vec::new();
     while let Some(joined) = starting.join_next().await {
-        match joined {
-            Ok((place, result)) => started.push((place, result?)),
-            Err(error) => return Err(AppError::broker("a broker panicked while it was started", error)),
+        let error = match joined {
+            Ok((place, Ok(broker))) => {
+                started.push((place, broker));
+                continue;
+            }
+            Ok((_, Err(error))) => error,
+            Err(error) => AppError::broker("a broker panicked while it was started", error),
+        };
+        starting.abort_all();
+        for (_, broker) in started {
+            drop(broker.subscriptions);
+            (broker.close)().await;
         }
+        return Err(error);
     }
     started.sort_by_key(|(place, _)| *place);
+    tell_apart(&mut started);
 
     let mut tasks = JoinSet::new();
     let mut close = Vec::new();
@@ -74,6 +85,7 @@ pub(super) async fn start(app: RustStream) -> Result<Running, AppError> {
     let handle = AppHandle {
         inner: Arc::new(Inner {
             stop,
+            grace: options.shutdown_grace,
             publishers,
             subscriptions,
         }),
@@ -95,6 +107,21 @@ pub(super) async fn start(app: RustStream) -> Result<Running, AppError> {
     }
     tracing::info!(app = info.name(), "running");
     Ok(running)
+}
+
+/// Numbers the brokers that bear the same label, such as two `MemoryBroker`s: `memory`, `memory #2`.
+fn tell_apart(started: &mut [(usize, Started)]) {
+    for place in (1..started.len()).rev() {
+        let label = &started[place].1.label;
+        let before = started[..place]
+            .iter()
+            .filter(|(_, other)| other.label == *label)
+            .count();
+        if before > 0 {
+            let numbered = format!("{label} #{}", before + 1);
+            started[place].1.label = numbered;
+        }
+    }
 }
 
 pub(super) async fn run(app: RustStream) -> Result<(), AppError> {

@@ -84,6 +84,7 @@ pub struct MemoryDelivery {
     pub(super) message: Arc<Message>,
     pub(super) receipt: MemoryReceipt,
     pub(super) attempt: u32,
+    pub(super) unfinished: bool,
 }
 
 /// What settles a [`MemoryDelivery`]: a slot of its queue, and which use of the slot is meant.
@@ -115,6 +116,10 @@ impl Delivery for MemoryDelivery {
     #[inline]
     fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    fn is_unfinished(&self) -> bool {
+        self.unfinished
     }
 
     #[inline]

@@ -32,6 +32,8 @@ struct Slot {
     generation: u32,
     holder: Holder,
     attempts: u32,
+    /// It was taken back from a holder that never settled it.
+    unfinished: bool,
     heavy: bool,
     lease_end: Option<Instant>,
 }
@@ -92,6 +94,7 @@ impl Held {
                 generation: 0,
                 holder: NO_ONE,
                 attempts: 0,
+                unfinished: false,
                 lease_end: None,
             });
             slot
@@ -138,6 +141,7 @@ impl Held {
             slot.attempts = attempt;
             slot.holder = holder;
             slot.lease_end = lease_end;
+            let unfinished = std::mem::take(&mut slot.unfinished);
             MemoryDelivery {
                 message: Arc::clone(&slot.message),
                 receipt: MemoryReceipt {
@@ -145,6 +149,7 @@ impl Held {
                     generation: slot.generation,
                 },
                 attempt,
+                unfinished,
             }
         }));
         self.ready.drain(..count);
@@ -210,6 +215,12 @@ impl Held {
         self.ready.insert(position, number);
     }
 
+    /// Puts a message back in its place, with so many attempts counted.
+    pub(super) fn put_back_after(&mut self, number: u32, attempts: u32) {
+        self.slots[number as usize].attempts = attempts;
+        self.put_back(number, true);
+    }
+
     /// The message in a slot.
     pub(super) fn message(&self, number: u32) -> Arc<Message> {
         Arc::clone(&self.slots[number as usize].message)
@@ -233,6 +244,7 @@ impl Held {
                 }
                 slot.generation = slot.generation.wrapping_add(1);
                 slot.holder = NO_ONE;
+                slot.unfinished = true;
                 back.push((slot.place, number));
             }
         }

@@ -91,6 +91,11 @@ impl MemorySettle {
                 held.counts.retried += 1;
                 outcome.returned = true;
             }
+            Verdict::Return { attempts } => {
+                held.put_back_after(receipt.slot, attempts);
+                held.counts.retried += 1;
+                outcome.returned = true;
+            }
             // Release, and what a later version of the contract may add: it stays undone, so it is given back.
             _ => {
                 held.put_back(receipt.slot, false);

@@ -92,11 +92,28 @@ type Rule = Arc<dyn Fn(&(dyn Any + Send)) -> Option<Retry> + Send + Sync>;
 pub(crate) struct RetryRules {
     pub(crate) otherwise: Retry,
     rules: Vec<Rule>,
+    most_by_exception: u32,
 }
 
 impl RetryRules {
+    /// How many attempts any policy may grant where the exceptions are the user's functions, which cannot be asked beforehand.
+    const MOST_BY_FUNCTION: u32 = 100;
+
+    /// Adds an exception: where the error is an `E`, `retry` holds.
+    pub(crate) fn on_type<E: 'static>(&mut self, retry: Retry) {
+        self.most_by_exception = self.most_by_exception.max(retry.attempts);
+        self.rules
+            .push(Arc::new(move |error| error.is::<E>().then(|| retry.clone())));
+    }
+
+    /// The most attempts that a message can be granted. One delivered more often never came to an end: it ends its process.
+    pub(crate) fn most_attempts(&self) -> u32 {
+        self.otherwise.attempts.max(self.most_by_exception)
+    }
+
     /// Adds an exception: where the error is an `E` and `choose` answers a policy, that one holds.
     pub(crate) fn on<E: 'static>(&mut self, choose: impl Fn(&E) -> Option<Retry> + Send + Sync + 'static) {
+        self.most_by_exception = self.most_by_exception.max(Self::MOST_BY_FUNCTION);
         self.rules
             .push(Arc::new(move |error| error.downcast_ref::<E>().and_then(&choose)));
     }

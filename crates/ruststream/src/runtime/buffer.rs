@@ -9,14 +9,13 @@ use std::task::Waker;
 
 use tokio::time::{Duration, Instant};
 
-use super::judge::{Decision, judge};
+use super::entry::{Confirming, Entry, Kept, incoming};
+use super::judge::{Decision, judge, outlived};
 use super::ready::Ready;
 use super::room::{self, InHand};
 use super::settings::LONGEST;
 use super::shared::{Counts, Shared};
 use crate::handler::{Cancel, Ended, Failure, FailureKind, Outcome};
-use crate::message::Incoming;
-use crate::publish::Prepared;
 use crate::transport::{Delivery, Verdict};
 
 /// The meeting place of one subscription's parts.
@@ -36,37 +35,12 @@ pub(super) struct Buffer<D: Delivery> {
     slots: Box<[Slot<D>]>,
 }
 
-/// A delivery with what the runtime knows of it.
-pub(super) struct Entry<D> {
-    pub(super) delivery: D,
-    /// The lane whose order it keeps.
-    lane: Option<NonZeroU64>,
-    /// Attempts made while it was kept in hand, which the transport has not counted.
-    kept_attempts: u32,
-    /// When it came, in milliseconds since the subscription began; it wraps around.
-    arrived: u32,
-}
-
 /// What is finished and waits for the settler.
 pub(super) struct Finished<D: Delivery> {
     pub(super) settled: Vec<(D::Receipt, Verdict)>,
     pub(super) confirming: Vec<Confirming<D>>,
     /// Nothing more will come.
     sealed: bool,
-}
-
-/// A delivery that is settled once a message is confirmed.
-pub(super) struct Confirming<D> {
-    pub(super) entry: Entry<D>,
-    pub(super) message: Box<Prepared>,
-    pub(super) purpose: Purpose,
-}
-
-/// What a message that must be confirmed is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
-    Reply,
-    DeadLetter,
 }
 
 /// What a worker shows of itself to the settler, which learns of lost leases.
@@ -81,7 +55,7 @@ struct Queue<D: Delivery> {
     ready: Ready<Entry<D>>,
     /// The lanes that have a message ready, in a worker's hand or kept; the rest of each waits here.
     lanes: HashMap<NonZeroU64, VecDeque<Entry<D>>>,
-    kept: BTreeMap<(Instant, u64), Entry<D>>,
+    kept: BTreeMap<(Instant, u64), Kept<D>>,
     kept_so_far: u64,
     /// Workers that wait for a message.
     idle: Vec<(usize, Waker)>,
@@ -98,30 +72,6 @@ pub(super) enum Take {
     /// Nothing yet; if there is a time, something will be ready then.
     Wait(Option<Instant>),
     Closed,
-}
-
-impl<D: Delivery> Entry<D> {
-    /// The attempt that the message is at, those counted that it made while kept in hand.
-    pub(super) fn attempt(&self) -> u32 {
-        self.delivery.attempt().saturating_add(self.kept_attempts)
-    }
-
-    /// The message as a handler sees it.
-    pub(super) fn incoming(&self) -> Incoming<'_> {
-        incoming(&self.delivery).with_attempt(self.attempt())
-    }
-
-    pub(super) fn lane(&self) -> Option<NonZeroU64> {
-        self.lane
-    }
-}
-
-fn incoming<D: Delivery>(delivery: &D) -> Incoming<'_> {
-    Incoming::new(delivery.payload(), delivery.headers())
-        .with_key(delivery.key())
-        .with_attempt(delivery.attempt())
-        .with_published_at(delivery.published_at())
-        .with_fields(delivery.fields())
 }
 
 impl<D: Delivery> Buffer<D> {
@@ -198,6 +148,7 @@ impl<D: Delivery> Buffer<D> {
         self.unsettled.fetch_add(fetched, Ordering::Relaxed);
         self.shared.counts.in_hand.fetch_add(fetched as u64, Ordering::Relaxed);
         let arrived = self.millis();
+        self.give_up_the_outlived(chunk, arrived);
         let bytes: usize = chunk.iter().map(|delivery| delivery.payload().len()).sum();
         // The key is the user's code: it runs outside the lock, and its panic costs the order of that message alone.
         let lanes: Vec<Option<NonZeroU64>> = match &self.shared.settings.ordered_by {
@@ -216,28 +167,35 @@ impl<D: Delivery> Buffer<D> {
         queue.mean_bytes = (queue.mean_bytes * 3 + bytes / fetched.max(1)) / 4;
         if queue.closed {
             drop(queue);
-            self.release(chunk.drain(..));
+            self.release(chunk.drain(..).map(|delivery| Entry::new(delivery, None, arrived)));
             return;
         }
         if lanes.is_empty() {
-            queue.ready.extend(chunk.drain(..).map(|delivery| Entry {
-                delivery,
-                lane: None,
-                kept_attempts: 0,
-                arrived,
-            }));
+            queue
+                .ready
+                .extend(chunk.drain(..).map(|delivery| Entry::new(delivery, None, arrived)));
         } else {
             for (delivery, lane) in chunk.drain(..).zip(lanes) {
-                queue.push(Entry {
-                    delivery,
-                    lane,
-                    kept_attempts: 0,
-                    arrived,
-                });
+                queue.push(Entry::new(delivery, lane, arrived));
             }
         }
         let hands = room::hands(&self.shared.settings, self.shared.service_time(), fetched);
         queue.wake(hands);
+    }
+
+    /// Makes dead letters of what was delivered more often than any policy grants.
+    fn give_up_the_outlived(&self, chunk: &mut Vec<D>, arrived: u32) {
+        let most = self.shared.settings.retry.most_attempts();
+        let outlived_by = |delivery: &D| delivery.attempt() > most && delivery.is_unfinished();
+        if !chunk.iter().any(outlived_by) {
+            return;
+        }
+        for delivery in chunk.extract_if(.., |delivery| outlived_by(delivery)) {
+            let entry = Entry::new(delivery, None, arrived);
+            let decision = outlived(&self.shared, &entry.incoming());
+            self.take_again();
+            self.carry_out(entry, decision);
+        }
     }
 
     /// Moves up to as many ready messages as a worker should take at once into `into`.
@@ -302,7 +260,7 @@ impl<D: Delivery> Buffer<D> {
         let mut queue = self.queue();
         if queue.closed {
             drop(queue);
-            self.release(untouched.drain(..).map(|entry| entry.delivery));
+            self.release(untouched.drain(..));
             return;
         }
         while let Some(entry) = untouched.pop_back() {
@@ -332,37 +290,67 @@ impl<D: Delivery> Buffer<D> {
     pub(super) fn keep(&self, mut entry: Entry<D>, wait: Duration) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
         entry.kept_attempts = entry.kept_attempts.saturating_add(1);
+        self.keep_until(Kept::Entry(entry), wait);
+    }
+
+    /// Keeps a message unsettled in hand until its dead letter is tried again, after `wait`.
+    pub(super) fn confirm_later(&self, confirming: Confirming<D>, wait: Duration) {
+        self.keep_until(Kept::Confirming(confirming), wait);
+    }
+
+    fn keep_until(&self, kept: Kept<D>, wait: Duration) {
         let mut queue = self.queue();
         if queue.closed {
             drop(queue);
-            self.retry_elsewhere(entry, wait);
+            self.give_back_kept(std::iter::once(kept));
             return;
         }
         queue.kept_so_far += 1;
         let place = (Instant::now() + wait.min(LONGEST), queue.kept_so_far);
-        queue.kept.insert(place, entry);
+        queue.kept.insert(place, kept);
         drop(queue);
         self.shared.signals.held.notify_one();
         self.want_room();
     }
 
-    /// Makes ready what was kept until now; answers when the next is due.
+    /// Takes up again what was kept until now; answers when the next is due.
     pub(super) fn resume_kept(&self) -> Option<Instant> {
         let now = Instant::now();
         let mut queue = self.queue();
-        let mut resumed = 0;
-        while let Some(first) = queue.kept.first_entry() {
-            let due = first.key().0;
-            if due > now {
-                queue.wake(resumed);
-                return Some(due);
+        let later = queue.kept.split_off(&(now, u64::MAX));
+        let due = std::mem::replace(&mut queue.kept, later);
+        let next = queue.kept.first_key_value().map(|((due, _), _)| *due);
+        let (mut ready, mut confirming) = (0, Vec::new());
+        for kept in due.into_values().rev() {
+            match kept {
+                Kept::Entry(entry) => {
+                    queue.ready.push_front(entry);
+                    ready += 1;
+                }
+                Kept::Confirming(waiting) => confirming.push(waiting),
             }
-            let entry = first.remove();
-            queue.ready.push_front(entry);
-            resumed += 1;
         }
-        queue.wake(resumed);
-        None
+        queue.wake(ready);
+        drop(queue);
+        if !confirming.is_empty() {
+            self.finished().confirming.append(&mut confirming);
+            self.shared.signals.finished.notify_one();
+        }
+        next
+    }
+
+    /// Gives back what was kept, because this app stops. A message whose dead letter could not be stored counts as attempted, so
+    /// that whoever gets it next gives it up without handling it.
+    fn give_back_kept(&self, kept: impl Iterator<Item = Kept<D>>) {
+        let given_back = kept.map(|kept| match kept {
+            Kept::Entry(entry) => entry.given_back(),
+            Kept::Confirming(Confirming { entry, .. }) => {
+                let attempts = entry.attempt();
+                (entry.delivery.into_receipt(), Verdict::Return { attempts })
+            }
+        });
+        self.finished().settled.extend(given_back);
+        self.shared.signals.finished.notify_one();
     }
 
     /// Takes in what a worker finished.
@@ -387,10 +375,18 @@ impl<D: Delivery> Buffer<D> {
     /// Does what was decided about a message that a worker had in its hands.
     pub(super) fn carry_out(&self, entry: Entry<D>, decision: Decision) {
         match decision {
+            // Out of any lane, it passes no one: its transport keeps the delay, if it can.
+            Decision::Keep(after) if entry.lane.is_none() && self.shared.capabilities.delay() => {
+                self.carry_out(entry, Decision::Settle(Verdict::Retry { after }));
+            }
             Decision::Settle(verdict) => {
                 self.taken.fetch_sub(1, Ordering::Relaxed);
                 let lane = entry.lane();
-                self.settle_one(entry.delivery.into_receipt(), verdict);
+                let (receipt, verdict) = match verdict {
+                    Verdict::Release => entry.given_back(),
+                    verdict => (entry.delivery.into_receipt(), verdict),
+                };
+                self.settle_one(receipt, verdict);
                 if let Some(lane) = lane {
                     self.leave_lane(lane);
                 }
@@ -400,6 +396,7 @@ impl<D: Delivery> Buffer<D> {
                 entry,
                 message,
                 purpose,
+                tries: 0,
             }),
         }
     }
@@ -414,25 +411,13 @@ impl<D: Delivery> Buffer<D> {
         }
     }
 
-    /// Gives a message back for a retry, because this app stops.
-    fn retry_elsewhere(&self, entry: Entry<D>, wait: Duration) {
-        let after = if self.shared.capabilities.delay() {
-            wait
-        } else {
-            Duration::ZERO
-        };
-        self.settle_one(entry.delivery.into_receipt(), Verdict::Retry { after });
-    }
-
     fn settle_one(&self, receipt: D::Receipt, verdict: Verdict) {
         self.finished().settled.push((receipt, verdict));
         self.shared.signals.finished.notify_one();
     }
 
-    fn release(&self, deliveries: impl Iterator<Item = D>) {
-        self.finished()
-            .settled
-            .extend(deliveries.map(|delivery| (delivery.into_receipt(), Verdict::Release)));
+    fn release(&self, entries: impl Iterator<Item = Entry<D>>) {
+        self.finished().settled.extend(entries.map(Entry::given_back));
         self.shared.signals.finished.notify_one();
     }
 
@@ -469,11 +454,8 @@ impl<D: Delivery> Buffer<D> {
             waker.wake();
         }
         drop(queue);
-        let waiting = ready.into_iter().chain(lanes.into_values().flatten());
-        self.release(waiting.map(|entry| entry.delivery));
-        for ((due, _), entry) in kept {
-            self.retry_elsewhere(entry, due.saturating_duration_since(Instant::now()));
-        }
+        self.release(ready.into_iter().chain(lanes.into_values().flatten()));
+        self.give_back_kept(kept.into_values());
     }
 
     /// Says that nothing more will be finished.
@@ -494,11 +476,11 @@ impl<D: Delivery> Buffer<D> {
         let mut queue = self.queue();
         let mut gone = queue.ready.extract(is_lost);
         let kept = std::mem::take(&mut queue.kept);
-        for (place, entry) in kept {
-            if is_lost(&entry) {
-                gone.push(entry);
+        for (place, kept) in kept {
+            if is_lost(kept.entry()) {
+                gone.push(kept.into_entry());
             } else {
-                queue.kept.insert(place, entry);
+                queue.kept.insert(place, kept);
             }
         }
         let mut waiting_gone = 0;
@@ -534,9 +516,11 @@ impl<D: Delivery> Slot<D> {
             .append(entries);
     }
 
-    /// Notes the leases of what its worker is about to handle.
+    /// Notes the leases of what its worker is about to handle, under a cancellation token of its own.
     pub(super) fn hold(&self, entries: &[Entry<D>]) {
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: a lease of the message before that is lost just now does not cancel the token of this one.
+        self.cancel.renew();
         leases.clear();
         leases.extend(entries.iter().map(|entry| entry.delivery.lease_id()));
     }

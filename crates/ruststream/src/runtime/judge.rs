@@ -3,11 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::buffer::Purpose;
+use super::entry::Purpose;
 use super::shared::{Counts, Shared};
 use crate::handler::{Ended, Failure, FailureKind, HandlerOutcome, Interrupt, Outcome};
 use crate::message::{Incoming, header};
-use crate::policy::{Backoff, OnUndecodable, Retry};
+use crate::policy::{OnUndecodable, Retry};
 use crate::publish::Prepared;
 use crate::transport::{DeadLetter, DeadReason, TransportError, Verdict};
 
@@ -57,29 +57,24 @@ pub(super) fn release(shared: &Shared) -> Decision {
     Decision::Settle(Verdict::Release)
 }
 
-/// Decides what follows when a message that had to be confirmed was not.
-pub(super) fn not_confirmed(
-    shared: &Shared,
-    message: &Incoming<'_>,
-    purpose: Purpose,
-    error: &TransportError,
-) -> Decision {
-    let text = super::shared::chain(error);
-    match purpose {
-        Purpose::Reply => {
-            let text = format!("the reply was not confirmed: {text}");
-            failed(shared, message, &Failure::new(FailureKind::Reply, text))
-        }
-        // There is no attempt too many here: as long as the dead letter is not stored, the original is all there is.
-        Purpose::DeadLetter => {
-            let wait = Backoff::exponential(Duration::from_secs(1)).delay(message.attempt(), fastrand::f64());
-            tracing::error!(
-                subscription = %shared.name, error = text, ?wait,
-                "a dead letter could not be stored; the message stays and is tried again"
-            );
-            again(shared, message, wait)
-        }
-    }
+/// Decides what follows when a reply was not confirmed.
+pub(super) fn not_confirmed(shared: &Shared, message: &Incoming<'_>, error: &TransportError) -> Decision {
+    let text = format!("the reply was not confirmed: {}", super::shared::chain(error));
+    failed(shared, message, &Failure::new(FailureKind::Reply, text))
+}
+
+/// Decides about a message that was delivered more often than any policy grants. No attempt before came to an end that was
+/// judged, as when it ends its process: the handler is not given it again.
+pub(super) fn outlived(shared: &Shared, message: &Incoming<'_>) -> Decision {
+    let attempts = message.attempt() - 1;
+    let text =
+        format!("{attempts} attempts were begun and the last of them never ended, as when a message ends its process");
+    bury(
+        shared,
+        &message.with_attempt(attempts),
+        DeadReason::AttemptsExhausted,
+        text,
+    )
 }
 
 fn judge_said(shared: &Shared, message: &Incoming<'_>, said: HandlerOutcome) -> Decision {

@@ -10,6 +10,7 @@
 //! are taken per chunk and not per message, so that what waits is handed on in groups.
 
 mod buffer;
+mod entry;
 mod fetcher;
 mod judge;
 mod observer;

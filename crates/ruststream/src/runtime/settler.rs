@@ -5,15 +5,23 @@ use std::sync::Arc;
 
 use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 
-use super::buffer::{Buffer, Confirming, Purpose};
+use super::buffer::Buffer;
+use super::entry::{Confirming, Purpose};
 use super::fetcher::trouble_wait;
-use super::judge::{Decision, not_confirmed};
+use super::judge::not_confirmed;
 use super::shared::{Counts, Shared, Side};
 use crate::message::Outgoing;
+use crate::policy::Backoff;
 use crate::transport::{Delivery, Publish, PublishError, Settle, Verdict};
 
 /// How long the end of the settle half may take.
 const CLOSING: Duration = Duration::from_secs(5);
+
+/// The wait before a dead letter is stored again, after so many failures. Never shorter than half the ceiling.
+fn letter_wait(failures: u32) -> Duration {
+    let backoff = Backoff::exponential(Duration::from_secs(1));
+    backoff.ceiling(failures) / 2 + backoff.delay(failures, fastrand::f64()) / 2
+}
 
 /// The settle half with what it needs between calls.
 struct Settler<S: Settle, P, D: Delivery<Receipt = S::Receipt>> {
@@ -108,10 +116,10 @@ where
         for (position, waiting) in self.confirming.drain(..).enumerate() {
             let Confirming {
                 entry,
-                purpose,
                 message,
+                purpose,
+                tries,
             } = waiting;
-            emptied.push(message);
             let failure = result.as_ref().err().and_then(|error| error.for_message(position));
             let verdict = match failure {
                 None => {
@@ -120,27 +128,40 @@ where
                         Purpose::DeadLetter => &shared.counts.dead_lettered,
                     };
                     Counts::add(counter, 1);
+                    if purpose == Purpose::DeadLetter {
+                        shared.mended(Side::Burying);
+                    }
                     Verdict::Ack
                 }
-                Some(error) => match not_confirmed(shared, &entry.incoming(), purpose, error) {
-                    Decision::Settle(verdict) => verdict,
-                    Decision::Keep(wait) => {
-                        self.buffer.take_again();
-                        self.buffer.keep(entry, wait);
-                        continue;
-                    }
-                    Decision::Confirm(message, purpose) => {
-                        // The next round publishes it: nothing is settled before.
-                        self.buffer.take_again();
-                        self.buffer.confirm(Confirming {
+                Some(error) if purpose == Purpose::DeadLetter => {
+                    // There is no attempt too many here: as long as the dead letter is not stored, the original is all there is.
+                    let wait = letter_wait(tries);
+                    shared.troubled(Side::Burying, error, wait);
+                    tracing::error!(
+                        subscription = %shared.name, error = super::shared::chain(error), ?wait,
+                        "a dead letter could not be stored; the message stays and is tried again"
+                    );
+                    let tries = tries.saturating_add(1);
+                    self.buffer.confirm_later(
+                        Confirming {
                             entry,
                             message,
                             purpose,
-                        });
-                        continue;
-                    }
-                },
+                            tries,
+                        },
+                        wait,
+                    );
+                    continue;
+                }
+                Some(error) => {
+                    let decision = not_confirmed(shared, &entry.incoming(), error);
+                    emptied.push(message);
+                    self.buffer.take_again();
+                    self.buffer.carry_out(entry, decision);
+                    continue;
+                }
             };
+            emptied.push(message);
             let lane = entry.lane();
             self.group.push((entry.delivery.into_receipt(), verdict));
             if let Some(lane) = lane {

@@ -76,6 +76,7 @@ struct Condition {
     phase: Phase,
     fetching: Option<Problem>,
     settling: Option<Problem>,
+    burying: Option<Problem>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +101,8 @@ pub(crate) struct Problem {
 pub(crate) enum Side {
     Fetching,
     Settling,
+    /// Storing dead letters.
+    Burying,
 }
 
 impl Shared {
@@ -177,7 +180,9 @@ impl Shared {
         let condition = self.condition();
         (
             condition.phase,
-            condition.fetching.clone().or_else(|| condition.settling.clone()),
+            [&condition.fetching, &condition.settling, &condition.burying]
+                .into_iter()
+                .find_map(Clone::clone),
         )
     }
 
@@ -207,6 +212,7 @@ impl Condition {
         match side {
             Side::Fetching => &mut self.fetching,
             Side::Settling => &mut self.settling,
+            Side::Burying => &mut self.burying,
         }
     }
 }

@@ -44,8 +44,7 @@ pub(crate) async fn run<F, S, P>(
         places: Vec::new(),
     };
     let mut fetching = Part::spawn(fetch_all(fetch, buffer.clone()));
-    let keeps = shared.settings.ordered_by.is_some() || !shared.capabilities.delay();
-    let holding = keeps.then(|| Part::spawn(resume_when_due(buffer.clone())));
+    let holding = Part::spawn(resume_when_due(buffer.clone()));
     // The last to begin is the first to be dropped: what dropped workers leave behind is not settled any more.
     let mut settling = Part::spawn(settle_all(settle, publisher, buffer.clone()));
     (0..shared.settings.workers).for_each(|worker| workers.start(worker));

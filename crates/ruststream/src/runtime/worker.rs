@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::buffer::{Buffer, Entry, Take};
+use super::buffer::{Buffer, Take};
+use super::entry::Entry;
 use super::judge::{judge, judge_shared, let_go, release};
 use super::shared::{Counts, Shared};
 use crate::handler::{
@@ -77,10 +78,11 @@ impl<D: Delivery> WorkerHand<D> {
     )]
     #[inline(always)]
     fn begin(&mut self) {
-        self.cancel.renew();
         self.rest.waiting_since = None;
         if self.leased {
             self.rest.buffer.slot(self.rest.worker).hold(&self.current);
+        } else {
+            self.cancel.renew();
         }
     }
 
@@ -332,9 +334,7 @@ impl<D: Delivery> Drop for WorkerHand<D> {
             self.rest.buffer.slot(self.rest.worker).wreck(&mut self.current);
         }
         for entry in self.current.drain(..) {
-            self.rest
-                .settled
-                .push((entry.delivery.into_receipt(), Verdict::Release));
+            self.rest.settled.push(entry.given_back());
         }
         self.rest.hand_on();
         self.rest.give_back();

@@ -19,6 +19,13 @@ pub trait Delivery: Send + 'static {
     /// How often the message has been handed out, this time included: 1 on the first delivery.
     fn attempt(&self) -> u32;
 
+    /// Whether the delivery before this one was never settled: its process died, or its lease or link was lost. Such a message, once
+    /// it has been delivered more often than its policy grants attempts, is not handed to its handler again. A transport that
+    /// cannot tell says so of every redelivery.
+    fn is_unfinished(&self) -> bool {
+        self.attempt() > 1
+    }
+
     /// The key that the message was published with.
     fn key(&self) -> Option<&[u8]> {
         self.headers().get(header::KEY)

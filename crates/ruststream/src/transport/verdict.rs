@@ -18,8 +18,14 @@ pub enum Verdict {
     /// To be put where dead letters are kept. Given only to transports [with such a
     /// place](super::Capabilities::with_dead_letters).
     DeadLetter(Box<DeadLetter>),
-    /// Given back as it came: at once, to whoever asks, the attempt not counted.
+    /// Given back as it came: at once, to whoever asks, in its old place, the attempt not counted.
     Release,
+    /// Given back at once and in its old place, with so many attempts counted: what was kept in hand for a retry when its app
+    /// stopped. A transport that cannot set the count treats it as a retry without a delay.
+    Return {
+        /// The attempts made so far: the next delivery is this plus one.
+        attempts: u32,
+    },
 }
 
 /// Why and when a message became a dead letter.
