@@ -200,10 +200,6 @@ impl Session {
         let mut answer = Vec::new();
         for _ in 0..room {
             let first = state.waiting.get_mut(queue).and_then(BTreeMap::pop_first);
-            let attempts = match verdict {
-                wire::RETURN => Some(request.try_get_u32_le()?),
-                _ => None,
-            };
             let Some((_, mut message)) = first else { break };
             message.attempts += 1;
             let delivery = state.number();
