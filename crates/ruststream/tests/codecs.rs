@@ -287,6 +287,14 @@ async fn a_payload_that_is_cut_short_or_too_long_is_undecodable() {
     }
 }
 
+#[test]
+fn json_is_utf_8_also_where_nobody_looks() {
+    let error = Codec::Json
+        .decode::<Order>(b"{\"id\":7,\"note\":\"\",\"x\":\"\xff\"}")
+        .unwrap_err();
+    assert!(error.to_string().contains("invalid utf-8"), "{error}");
+}
+
 /// Nests itself as deep as the payload.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]

@@ -16,9 +16,8 @@ enum Payment {
 async fn book(payment: Payment) -> Result<u64, String> {
     match payment {
         Payment::Card { cents: 0, order } => Err(format!("order {order} is paid with nothing")),
-        Payment::Card { order, .. } => Ok(order),
         Payment::Voucher { code, .. } if code.is_empty() => Err("the voucher has no code".to_owned()),
-        Payment::Voucher { order, .. } => Ok(order),
+        Payment::Card { order, .. } | Payment::Voucher { order, .. } => Ok(order),
     }
 }
 

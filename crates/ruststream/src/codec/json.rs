@@ -10,7 +10,13 @@ pub(super) const CONTENT_TYPE: &str = "application/json";
 pub(super) const READS: &[&str] = &[CONTENT_TYPE, "text/json", "+json"];
 
 pub(super) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, CodecError> {
-    serde_json::from_slice(bytes).map_err(|error| CodecError::undecodable::<T>(NAME, &error).with_cause(error))
+    // Asked once for the whole payload, UTF-8 is cheaper than asked for each text in it.
+    match std::str::from_utf8(bytes) {
+        Ok(text) => {
+            serde_json::from_str(text).map_err(|error| CodecError::undecodable::<T>(NAME, &error).with_cause(error))
+        }
+        Err(error) => Err(CodecError::undecodable::<T>(NAME, error).with_cause(error)),
+    }
 }
 
 pub(super) fn encode<T: Serialize + ?Sized>(value: &T, into: &mut Vec<u8>) -> Result<(), CodecError> {
