@@ -306,11 +306,13 @@ enum Nest {
 #[test]
 fn no_payload_can_use_up_the_stack() {
     let deep = 1_000_000;
-    let mut payloads = vec![(Codec::Json, vec![b'['; deep])];
-    #[cfg(feature = "messagepack")]
-    payloads.push((Codec::MessagePack, vec![0x91; deep]));
-    #[cfg(feature = "cbor")]
-    payloads.push((Codec::Cbor, vec![0x81; deep]));
+    let payloads = [
+        (Codec::Json, vec![b'['; deep]),
+        #[cfg(feature = "messagepack")]
+        (Codec::MessagePack, vec![0x91; deep]),
+        #[cfg(feature = "cbor")]
+        (Codec::Cbor, vec![0x81; deep]),
+    ];
     for (codec, payload) in payloads {
         assert!(codec.decode::<Nest>(&payload).is_err(), "{codec:?}");
         assert!(codec.decode::<serde::de::IgnoredAny>(&payload).is_err(), "{codec:?}");
