@@ -21,15 +21,22 @@ impl OwnCodec for Summed {
         if u32::from_be_bytes(*sum) != sum_of(json) {
             return Err(CodecError::new("its checksum is wrong"));
         }
-        wanted.read(&mut serde_json::Deserializer::from_slice(json))
+        let mut json = serde_json::Deserializer::from_slice(json);
+        wanted.read(&mut json)?;
+        // Nothing may stand behind the value.
+        json.end().map_err(refused)
     }
 
     fn encode(&self, given: Given<'_>, into: &mut Vec<u8>) -> Result<(), CodecError> {
-        let json = serde_json::to_vec(&given).map_err(|error| CodecError::new(error.to_string()).with_cause(error))?;
+        let json = serde_json::to_vec(&given).map_err(refused)?;
         into.extend_from_slice(&sum_of(&json).to_be_bytes());
         into.extend_from_slice(&json);
         Ok(())
     }
+}
+
+fn refused(error: serde_json::Error) -> CodecError {
+    CodecError::new(error.to_string()).with_cause(error)
 }
 
 fn sum_of(bytes: &[u8]) -> u32 {

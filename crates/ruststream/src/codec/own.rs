@@ -44,7 +44,7 @@ pub trait OwnCodec: fmt::Debug + Send + Sync + 'static {
     /// The media type written into `content-type`, and read.
     fn content_type(&self) -> &'static str;
 
-    /// Reads the value that is wanted, which may borrow from `bytes`.
+    /// Reads the value that is wanted, which may borrow from `bytes`. Nothing should be left of them.
     ///
     /// # Errors
     ///
