@@ -27,11 +27,6 @@ async fn twice(order: u64) -> u64 {
     order
 }
 
-#[subscriber("orders", reply)]
-async fn reply_to_nowhere(order: u64) -> u64 {
-    order
-}
-
 #[subscriber("orders", reply = "")]
 async fn reply_to_an_empty_name(order: u64) -> u64 {
     order
