@@ -66,7 +66,7 @@ impl Copy {
         }
     }
 
-    async fn to_its_end(mut self) -> (ExitStatus, Vec<String>) {
+    async fn ends(mut self) -> (ExitStatus, Vec<String>) {
         while let Some(line) = timeout(PATIENCE, self.lines.next_line())
             .await
             .expect("it fell silent")
@@ -140,7 +140,7 @@ fn folder() -> (TempDir, PathBuf) {
 async fn it_handles_every_order_and_tells_what_became_of_the_others() {
     let (_directory, folder) = folder();
 
-    let (exit, said) = Copy::start(&folder).to_its_end().await;
+    let (exit, said) = Copy::start(&folder).ends().await;
 
     assert!(exit.success());
     assert!(
@@ -181,7 +181,7 @@ async fn killed_in_the_middle_and_started_again_it_loses_nothing() {
     let before = ledger(&folder, "handled").len();
     assert!(before < 399, "it was to be killed in the middle");
 
-    let (exit, said) = Copy::start(&folder).to_its_end().await;
+    let (exit, said) = Copy::start(&folder).ends().await;
 
     assert!(exit.success());
     assert!(said[0].starts_with("Going on where the last run ended:"), "{said:#?}");
@@ -198,7 +198,7 @@ async fn two_copies_share_the_work_and_neither_loses_nor_doubles_any() {
     first.until_it_says("in the queue").await;
     let second = Copy::start(&folder);
 
-    let ((first_exit, first), (second_exit, second)) = tokio::join!(first.to_its_end(), second.to_its_end());
+    let ((first_exit, first), (second_exit, second)) = tokio::join!(first.ends(), second.ends());
 
     assert!(first_exit.success() && second_exit.success());
     for said in [&first, &second] {
@@ -225,7 +225,7 @@ async fn of_two_copies_one_may_be_killed() {
     handled(&folder, 150).await;
     first.kill().await;
 
-    let (exit, said) = second.to_its_end().await;
+    let (exit, said) = second.ends().await;
 
     assert!(exit.success());
     assert_none_lost(&said);
@@ -278,10 +278,7 @@ fn help_and_version_are_answered() {
 #[test]
 fn what_it_does_not_know_it_refuses_with_a_hint() {
     for (arguments, words) in [
-        (
-            &["--shutdwon-grace", "5"][..],
-            &["--shutdwon-grace", "--help"][..],
-        ),
+        (&["--shutdwon-grace", "5"][..], &["--shutdwon-grace", "--help"][..]),
         (&["chekc"][..], &["chekc", "--help"][..]),
         (&["--shutdown-grace", "soon"][..], &["soon"][..]),
         (&["--shutdown-grace=-1"][..], &["--shutdown-grace", "-1"][..]),
