@@ -33,7 +33,7 @@ impl<'a, S> Call<'a, S> {
 
     /// The name of the subscription.
     pub fn source(&self) -> &'a str {
-        self.in_hand.source
+        &self.in_hand.worker.source
     }
 
     /// The state of the app.
@@ -49,7 +49,7 @@ impl<'a, S> Call<'a, S> {
     /// A token that is cancelled when the work on this message has become pointless: its lease is lost, its time is up, or the
     /// grace period of a shutdown has ended.
     pub fn cancellation(&self) -> CancellationToken {
-        self.in_hand.cancel.lend()
+        self.in_hand.worker.cancel.lend()
     }
 
     /// The codec of the subscription.

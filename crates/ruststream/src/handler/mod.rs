@@ -30,4 +30,4 @@ pub use subscriber::{Batched, Definition, Handler, IntoReply, Single, Subscriber
 pub use valid::Valid;
 
 pub(crate) use call::Cancel;
-pub(crate) use pump::{Desk, Ended, Hand, InHand, Interrupt, panic_text};
+pub(crate) use pump::{Desk, Ended, Hand, InHand, Interrupt, WorkerFacts, panic_text};

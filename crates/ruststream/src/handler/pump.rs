@@ -40,8 +40,14 @@ pub(crate) trait Hand: Send {
 #[derive(Clone, Copy)]
 pub(crate) struct InHand<'a> {
     pub(crate) incoming: Incoming<'a>,
-    pub(crate) source: &'a str,
-    pub(crate) cancel: &'a Cancel,
+    pub(crate) worker: &'a WorkerFacts,
+}
+
+/// What is the same for all messages of a worker.
+pub(crate) struct WorkerFacts {
+    /// The name of the subscription.
+    pub(crate) source: Arc<str>,
+    pub(crate) cancel: Arc<Cancel>,
 }
 
 /// Watches over a call that has to wait.

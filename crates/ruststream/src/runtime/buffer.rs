@@ -148,8 +148,15 @@ impl<D: Delivery> Buffer<D> {
         self.unsettled.fetch_add(fetched, Ordering::Relaxed);
         self.shared.counts.in_hand.fetch_add(fetched as u64, Ordering::Relaxed);
         let arrived = self.millis();
-        self.give_up_the_outlived(chunk, arrived);
-        let bytes: usize = chunk.iter().map(|delivery| delivery.payload().len()).sum();
+        let most = self.shared.settings.retry.most_attempts();
+        let (mut bytes, mut outlived) = (0, false);
+        for delivery in &*chunk {
+            bytes += delivery.payload().len();
+            outlived |= delivery.attempt() > most;
+        }
+        if outlived {
+            self.give_up_the_outlived(chunk, most, arrived);
+        }
         // The key is the user's code: it runs outside the lock, and its panic costs the order of that message alone.
         let lanes: Vec<Option<NonZeroU64>> = match &self.shared.settings.ordered_by {
             None => Vec::new(),
@@ -184,13 +191,9 @@ impl<D: Delivery> Buffer<D> {
     }
 
     /// Makes dead letters of what was delivered more often than any policy grants.
-    fn give_up_the_outlived(&self, chunk: &mut Vec<D>, arrived: u32) {
-        let most = self.shared.settings.retry.most_attempts();
-        let outlived_by = |delivery: &D| delivery.attempt() > most && delivery.is_unfinished();
-        if !chunk.iter().any(outlived_by) {
-            return;
-        }
-        for delivery in chunk.extract_if(.., |delivery| outlived_by(delivery)) {
+    #[cold]
+    fn give_up_the_outlived(&self, chunk: &mut Vec<D>, most: u32, arrived: u32) {
+        for delivery in chunk.extract_if(.., |delivery| delivery.attempt() > most && delivery.is_unfinished()) {
             let entry = Entry::new(delivery, None, arrived);
             let decision = outlived(&self.shared, &entry.incoming());
             self.take_again();

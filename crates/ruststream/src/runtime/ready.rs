@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::mem;
 
 /// The size of a piece: what a worker takes at once at the most.
-const PIECE: usize = 128;
+const PIECE: usize = 256;
 /// Emptied pieces kept for later.
 const SPARE: usize = 32;
 

@@ -17,7 +17,7 @@ const AT_ONCE: Duration = Duration::from_millis(1);
 /// The work that is not worth sharing.
 const ALONE: Duration = Duration::from_micros(200);
 /// The most messages that a worker takes at once.
-const MOST_AT_ONCE: usize = 128;
+const MOST_AT_ONCE: usize = 256;
 
 /// What is in hand of a subscription.
 #[derive(Debug, Clone, Copy, Default)]

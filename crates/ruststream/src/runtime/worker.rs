@@ -14,7 +14,7 @@ use super::entry::Entry;
 use super::judge::{judge, judge_shared, let_go, release};
 use super::shared::{Counts, Shared};
 use crate::handler::{
-    BatchOutcome, Cancel, Desk, Ended, Failure, FailureKind, Hand, HandlerOutcome, InHand, Interrupt, Outcome,
+    BatchOutcome, Desk, Ended, Failure, FailureKind, Hand, HandlerOutcome, InHand, Interrupt, Outcome, WorkerFacts,
 };
 use crate::transport::{Delivery, Verdict};
 
@@ -22,8 +22,7 @@ use crate::transport::{Delivery, Verdict};
 pub(super) struct WorkerHand<D: Delivery> {
     /// What is being handled: one message, or a batch.
     current: Vec<Entry<D>>,
-    name: Arc<str>,
-    cancel: Arc<Cancel>,
+    facts: WorkerFacts,
     leased: bool,
     rest: Rest<D>,
 }
@@ -54,8 +53,10 @@ impl<D: Delivery> WorkerHand<D> {
         let now = Instant::now();
         Self {
             current: Vec::new(),
-            name: buffer.shared.name.clone(),
-            cancel: buffer.slot(worker).cancel.clone(),
+            facts: WorkerFacts {
+                source: buffer.shared.name.clone(),
+                cancel: buffer.slot(worker).cancel.clone(),
+            },
             leased: buffer.shared.capabilities.lease().is_some(),
             rest: Rest {
                 worker,
@@ -82,7 +83,7 @@ impl<D: Delivery> WorkerHand<D> {
         if self.leased {
             self.rest.buffer.slot(self.rest.worker).hold(&self.current);
         } else {
-            self.cancel.renew();
+            self.facts.cancel.renew();
         }
     }
 
@@ -103,11 +104,11 @@ impl<D: Delivery> WorkerHand<D> {
         !closed
     }
 
-    fn in_hand<'a>(name: &'a str, cancel: &'a Cancel, entry: &'a Entry<D>) -> InHand<'a> {
+    #[inline]
+    fn in_hand<'a>(worker: &'a WorkerFacts, entry: &'a Entry<D>) -> InHand<'a> {
         InHand {
             incoming: entry.incoming(),
-            source: name,
-            cancel,
+            worker,
         }
     }
 }
@@ -154,7 +155,7 @@ impl<D: Delivery> Hand for WorkerHand<D> {
         self.rest.stretch.begun += 1;
         self.current.push(entry);
         self.begin();
-        let in_hand = Self::in_hand(&self.name, &self.cancel, self.current.last()?);
+        let in_hand = Self::in_hand(&self.facts, self.current.last()?);
         Some((in_hand, &mut self.rest))
     }
 
@@ -168,7 +169,7 @@ impl<D: Delivery> Hand for WorkerHand<D> {
         let all = self
             .current
             .iter()
-            .map(|entry| Self::in_hand(&self.name, &self.cancel, entry))
+            .map(|entry| Self::in_hand(&self.facts, entry))
             .collect();
         Some((all, &mut self.rest))
     }
