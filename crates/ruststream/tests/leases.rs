@@ -5,7 +5,7 @@ mod common;
 
 use std::future::pending;
 
-use common::{Gate, Given, Record, handler, health, publish_ids, start, within};
+use common::{Gate, Given, Record, handler, health, publish_ids, publish_keyed, start, within};
 use ruststream::app::{Running, SubscriptionState};
 use ruststream::memory::{Operation, Queue};
 use ruststream::prelude::*;
@@ -98,7 +98,7 @@ async fn a_retry_kept_in_hand_keeps_its_lease_too() {
     })
     .await;
 
-    publish_ids(&broker, "orders", [1]).await;
+    publish_keyed(&broker, "orders", "k", "1").await;
     within(broker.idle("orders")).await;
 
     assert_eq!((runs.all(), broker.counts("orders").delivered), (vec![1, 2], 1));

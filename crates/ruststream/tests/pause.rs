@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Gate, Record, handler, health, publish_ids, start, within};
+use common::{Gate, Record, handler, health, publish_ids, publish_keyed, start, within};
 use ruststream::app::SubscriptionState;
 use ruststream::memory::Operation;
 use ruststream::prelude::*;
@@ -96,7 +96,7 @@ async fn only_the_named_one_is_paused_and_an_unknown_name_is_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retries_that_are_due_are_made_all_the_same() {
+async fn ordered_retries_that_are_due_are_made_all_the_same() {
     let (broker, seen) = (MemoryBroker::new(), Record::<u32>::default());
     let running = {
         let seen = seen.clone();
@@ -111,7 +111,7 @@ async fn retries_that_are_due_are_made_all_the_same() {
         })
         .await
     };
-    publish_ids(&broker, "orders", [1]).await;
+    publish_keyed(&broker, "orders", "k", "1").await;
     seen.reaches(1).await;
 
     running.pause("orders");
