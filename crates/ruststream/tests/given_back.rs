@@ -5,7 +5,7 @@ mod common;
 
 use std::future::ready;
 
-use common::{Gate, Record, app, handler, health, publish_ids, publish_keyed, start, within};
+use common::{Record, app, handler, health, publish_ids, publish_keyed, start, within};
 use ruststream::prelude::*;
 
 const SECOND: Duration = Duration::from_secs(1);

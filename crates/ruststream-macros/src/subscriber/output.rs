@@ -71,9 +71,10 @@ impl<'a> Returned<'a> {
 pub(super) fn outcome(output: Option<&Type>, reply: Option<&Reply>, called: &TokenStream) -> TokenStream {
     let value = |ty: Option<&Type>| match reply {
         Some(Reply { destination, .. }) => {
-            let destination = match destination {
-                Some(destination) => quote!(::core::option::Option::Some(#destination)),
-                None => quote!(::core::option::Option::None),
+            let destination = if let Some(destination) = destination {
+                quote!(::core::option::Option::Some(#destination))
+            } else {
+                quote!(::core::option::Option::None)
             };
             converted(ty, "IntoReply", "into_reply", &quote!(__value, __call, #destination))
         }

@@ -11,7 +11,7 @@ use super::scope::Subscription;
 use crate::codec::Codec;
 use crate::handler::Handler;
 use crate::policy::Backoff;
-use crate::publish::{Pool, Publisher};
+use crate::publish::{Pending, Pool, Publisher, Replies};
 use crate::runtime::{Settings, Shared, Signals, run};
 use crate::transport::{Broker, Capabilities, Connection, Delivery, Fetch, Publish, Settle, Source, TransportError};
 
@@ -56,8 +56,50 @@ pub(super) struct How {
 pub(super) struct Started {
     pub(super) label: String,
     pub(super) publisher: Publisher,
-    pub(super) subscriptions: Vec<(Arc<Shared>, BoxFuture<'static, ()>)>,
-    pub(super) close: Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>,
+    pub(super) subscriptions: Vec<Opened>,
+    pub(super) live: Arc<dyn Live>,
+}
+
+/// The connection of a broker that works, for what comes after the start.
+pub(super) trait Live: Send + Sync {
+    /// Opens a place for the replies to one client.
+    fn open_replies(&self, name: String, pending: Arc<Pending>, how: How) -> BoxFuture<'_, Result<Opened, AppError>>;
+
+    /// Closes the connection.
+    fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+struct Connected<B: Broker> {
+    broker: B,
+    label: String,
+    connection: Arc<B::Connection>,
+    publisher: Publisher,
+}
+
+impl<B: Broker> Live for Connected<B> {
+    fn open_replies(&self, name: String, pending: Arc<Pending>, how: How) -> BoxFuture<'_, Result<Opened, AppError>> {
+        Box::pin(async move {
+            let Self { label, .. } = self;
+            let refused = |error| AppError::broker(format!("cannot open `{name}` for replies on {label}"), error);
+            let source = self.broker.reply_source(&name).map_err(refused)?;
+            let opening = Opening {
+                handler: Replies(pending).into_handler(self.publisher.clone()),
+                settings: Settings::default(),
+                signals: Signals::new(how.stop.clone()),
+                grace: how.grace,
+                pool: self.publisher.pool(),
+            };
+            let waiting = format!("`{name}` for replies on {label} cannot be opened");
+            source
+                .open_and_run(&self.connection, opening, how, waiting)
+                .await
+                .map_err(refused)
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.connection.close())
+    }
 }
 
 pub(super) struct Mounts<B: Broker> {
@@ -169,13 +211,16 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                     .map_err(|error| AppError::broker(format!("cannot open `{name}` on {label}"), error))?;
                 subscriptions.push(running);
             }
-            let close =
-                Box::new(move || -> BoxFuture<'static, ()> { Box::pin(async move { connection.close().await }) });
             Ok(Started {
-                label,
-                publisher: erased,
+                label: label.clone(),
+                publisher: erased.clone(),
                 subscriptions,
-                close,
+                live: Arc::new(Connected {
+                    broker,
+                    label,
+                    connection,
+                    publisher: erased,
+                }),
             })
         })
     }
@@ -212,7 +257,8 @@ pub(super) struct Opening {
     pool: Arc<Pool>,
 }
 
-type Opened = (Arc<Shared>, BoxFuture<'static, ()>);
+/// A subscription with the future that runs it.
+pub(super) type Opened = (Arc<Shared>, BoxFuture<'static, ()>);
 
 /// [`Source`] behind `dyn`.
 pub(super) trait Opener<C: Connection>: Send + Sync {

@@ -8,6 +8,7 @@ mod error;
 mod health;
 mod hooks;
 mod info;
+mod late;
 #[cfg(feature = "testing")]
 mod moving;
 mod running;

@@ -1,7 +1,6 @@
 //! An app at work.
 
 use std::ops::Deref;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
@@ -9,8 +8,9 @@ use tokio::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::hooks::{self, Hooks};
+use super::late::Late;
 use super::{AppError, Health, SubscriptionHealth};
-use crate::publish::Publisher;
+use crate::publish::{Client, Publisher};
 use crate::runtime::{Phase, Shared};
 
 /// An app at work. Dropping it begins a shutdown without waiting for it.
@@ -18,11 +18,8 @@ use crate::runtime::{Phase, Shared};
 pub struct Running {
     pub(super) handle: AppHandle,
     pub(super) tasks: JoinSet<()>,
-    pub(super) close: Vec<Close>,
     pub(super) hooks: Hooks,
 }
-
-pub(super) type Close = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 /// What can be asked of a running app and told to it, from anywhere. Cheap to clone.
 #[derive(Clone)]
@@ -37,6 +34,7 @@ pub(super) struct Inner {
     pub(super) publishers: Vec<(String, Publisher)>,
     /// Each subscription with the place of its broker in `publishers`.
     pub(super) subscriptions: Vec<(Arc<Shared>, usize)>,
+    pub(super) late: Late,
 }
 
 impl AppHandle {
@@ -58,9 +56,49 @@ impl AppHandle {
             .map(|(_, publisher)| publisher.clone())
     }
 
+    /// A client on the app's first broker: it sends requests and awaits their answers. It reads a place for replies of its own, so
+    /// make one and keep it.
+    ///
+    /// # Errors
+    ///
+    /// Where the broker refuses the place for replies, or the app has shut down. A broker that is away is waited for, unless
+    /// the app [fails fast](super::AppBuilder::fail_fast).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it completes, nothing stays open.
+    pub async fn client(&self) -> Result<Client, AppError> {
+        self.client_by(0, self.publisher()).await
+    }
+
+    /// As [`client`](Self::client), on the broker of this label, as [`Health`] shows it.
+    ///
+    /// # Errors
+    ///
+    /// As [`client`](Self::client), and where the app has no such broker.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`client`](Self::client).
+    pub async fn client_on(&self, broker: &str) -> Result<Client, AppError> {
+        let mut known = self.inner.publishers.iter();
+        match known.position(|(label, _)| label == broker) {
+            Some(place) => self.client_by(place, self.inner.publishers[place].1.clone()).await,
+            None => Err(AppError::failed(format!(
+                "the app has no broker of the label `{broker}`"
+            ))),
+        }
+    }
+
+    /// A client on the broker at this place, whose requests go by this publisher.
+    pub(crate) async fn client_by(&self, broker: usize, publisher: Publisher) -> Result<Client, AppError> {
+        self.inner.late.open_client(broker, publisher).await
+    }
+
     /// How the app fares.
     pub fn health(&self) -> Health {
-        let subscriptions = self.inner.subscriptions.iter();
+        let late = self.inner.late.subscriptions();
+        let subscriptions = self.inner.subscriptions.iter().chain(&late);
         Health {
             subscriptions: subscriptions
                 .map(|(shared, broker)| SubscriptionHealth::of(shared, &self.inner.publishers[*broker].0))
@@ -139,9 +177,8 @@ impl Running {
         let before = hooks::run_within(grace, "on_shutdown", on_shutdown, self.handle.clone()).await;
         self.handle.stop();
         while self.tasks.join_next().await.is_some() {}
-        for close in self.close.drain(..) {
-            close().await;
-        }
+        // Only now: a handler may have waited for an answer.
+        self.handle.inner.late.shut_down().await;
         let after = hooks::run_within(grace, "after_shutdown", after_shutdown, ()).await;
         for (shared, broker) in &self.handle.inner.subscriptions {
             if let (Phase::Failed, problem) = shared.fares() {
@@ -181,6 +218,7 @@ impl Drop for Running {
         self.handle.stop();
         // The tasks drain by themselves; aborting them would cost messages their attempts.
         self.tasks.detach_all();
+        self.handle.inner.late.let_go();
     }
 }
 

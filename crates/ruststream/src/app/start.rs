@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::broker::{How, Started};
 use super::hooks::{self, Hooks};
+use super::late::Late;
 use super::running::Inner;
 use super::{AppError, AppHandle, Running, RustStream};
 
@@ -54,7 +55,7 @@ pub(super) async fn start(app: RustStream) -> Result<Running, AppError> {
         starting.abort_all();
         for (_, broker) in started {
             drop(broker.subscriptions);
-            (broker.close)().await;
+            broker.live.close().await;
         }
         return Err(error);
     }
@@ -62,7 +63,7 @@ pub(super) async fn start(app: RustStream) -> Result<Running, AppError> {
     tell_apart(&mut started);
 
     let mut tasks = JoinSet::new();
-    let mut close = Vec::new();
+    let mut lives = Vec::new();
     let mut publishers = Vec::new();
     let mut subscriptions = Vec::new();
     for (
@@ -71,12 +72,12 @@ pub(super) async fn start(app: RustStream) -> Result<Running, AppError> {
             label,
             publisher,
             subscriptions: opened,
-            close: closes,
+            live,
         },
     ) in started
     {
         publishers.push((label, publisher));
-        close.push(closes);
+        lives.push(live);
         for (shared, runs) in opened {
             subscriptions.push((shared, place));
             tasks.spawn(runs);
@@ -88,6 +89,7 @@ pub(super) async fn start(app: RustStream) -> Result<Running, AppError> {
             grace: options.shutdown_grace,
             publishers,
             subscriptions,
+            late: Late::new(info.name(), how, lives),
         }),
     };
     let hooks = Hooks {
@@ -95,12 +97,7 @@ pub(super) async fn start(app: RustStream) -> Result<Running, AppError> {
         after_shutdown,
         ..Hooks::default()
     };
-    let running = Running {
-        handle,
-        tasks,
-        close,
-        hooks,
-    };
+    let running = Running { handle, tasks, hooks };
     if let Err(error) = hooks::run("after_startup", after_startup, running.handle()).await {
         running.shutdown().await?;
         return Err(error);

@@ -180,6 +180,12 @@ impl Broker for MemoryBroker {
         Ok(Queue::new(name))
     }
 
+    /// A broadcast: its queue ends with the subscription.
+    fn reply_source(&self, name: &str) -> Result<Queue, TransportError> {
+        check_source(name)?;
+        Ok(Queue::broadcast(name))
+    }
+
     async fn connect(&self) -> Result<MemoryConnection, TransportError> {
         self.shared.faults.check(Operation::Connect)?;
         Ok(MemoryConnection {

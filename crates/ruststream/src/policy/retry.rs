@@ -130,7 +130,7 @@ impl fmt::Debug for RetryRules {
         f.debug_struct("RetryRules")
             .field("otherwise", &self.otherwise)
             .field("exceptions", &self.rules.len())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

@@ -4,9 +4,12 @@ mod out;
 mod pool;
 mod prepared;
 mod publisher;
+mod request;
 
 pub use out::Out;
 pub(crate) use pool::Pool;
 pub use prepared::Prepared;
 pub(crate) use prepared::inherit;
 pub use publisher::{Publisher, Publishing};
+pub use request::{Client, Request, RequestError};
+pub(crate) use request::{Pending, Replies};

@@ -15,6 +15,7 @@ use super::transport::{StandIn, StandInSource};
 use super::{clock, transcript};
 use crate::app::{AppError, AppHandle, Arriving, Leaving, Running, RustStream};
 use crate::memory::{MemoryBroker, Queue};
+use crate::publish::Client;
 use crate::runtime::Observer;
 
 /// An app under test: it runs in process, with the in-process broker in the place of each of its own.
@@ -172,6 +173,15 @@ impl TestApp {
     /// The running app: its health, its publishers; for pausing subscriptions.
     pub fn handle(&self) -> &AppHandle {
         &self.handle
+    }
+
+    /// A client on the app's first broker, as [`AppHandle::client`] makes it; its requests count as published by the test.
+    ///
+    /// # Errors
+    ///
+    /// As [`AppHandle::client`].
+    pub async fn client(&self) -> Result<Client, AppError> {
+        self.handle.client_by(0, self.brokers[0].publisher().clone()).await
     }
 
     /// What happened so far, a line for each call and each publish in their order, and what is still to be done.

@@ -32,6 +32,10 @@ impl TestBroker {
         }
     }
 
+    pub(super) fn publisher(&self) -> &Publisher {
+        &self.publisher
+    }
+
     /// What the broker that it stands in for is called.
     pub fn label(&self) -> &str {
         &self.stand_in.label

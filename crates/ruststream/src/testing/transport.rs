@@ -44,6 +44,10 @@ impl Broker for StandIn {
         self.memory.source(name).map(StandInSource)
     }
 
+    fn reply_source(&self, name: &str) -> Result<StandInSource, TransportError> {
+        self.memory.reply_source(name).map(StandInSource)
+    }
+
     async fn connect(&self) -> Result<StandInConnection, TransportError> {
         Ok(StandInConnection {
             memory: self.memory.connect().await?,

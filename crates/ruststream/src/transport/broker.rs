@@ -20,6 +20,18 @@ pub trait Broker: Send + Sync + 'static {
     /// with it.
     fn source(&self, name: &str) -> Result<Self::Source, TransportError>;
 
+    /// The source that one client reads the replies to its requests from. `name` is made up for it, and no one else reads it.
+    ///
+    /// An ordinary [`source`](Self::source) where nothing else is written. A broker that can makes it a place that ends with
+    /// the subscription.
+    ///
+    /// # Errors
+    ///
+    /// As [`source`](Self::source).
+    fn reply_source(&self, name: &str) -> Result<Self::Source, TransportError> {
+        self.source(name)
+    }
+
     /// Connects, within a deadline of the broker's own.
     ///
     /// # Errors

@@ -1,0 +1,146 @@
+//! The requests of one client that are not answered yet, and the handler that answers them.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use crate::codec::{Codec, CodecError};
+use crate::handler::{Call, Handler, Message, Mounting, Outcome, Scope, Single};
+use crate::message::{Incoming, header};
+use crate::publish::Publisher;
+
+/// Reads a reply and gives it to whoever waits for it.
+type Answer = Box<dyn FnOnce(Incoming<'_>) + Send>;
+
+/// The requests of one client that are not answered yet.
+pub(crate) struct Pending {
+    /// Stands before the number of a request in its correlation id, so that no two clients have an id in common.
+    prefix: String,
+    next: AtomicU64,
+    strays: AtomicU64,
+    /// `None` once no reply can come any more.
+    waiting: Mutex<Option<HashMap<u64, Answer>>>,
+}
+
+impl Pending {
+    pub(crate) fn new() -> Self {
+        // Keys of the standard library's hasher are drawn by the operating system; a hash of nothing shows that.
+        let prefix = format!("{:016x}", RandomState::new().hash_one(()));
+        Self {
+            prefix,
+            next: AtomicU64::new(0),
+            strays: AtomicU64::new(0),
+            waiting: Mutex::new(Some(HashMap::new())),
+        }
+    }
+
+    /// What is random in the name of its place for replies.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Option<HashMap<u64, Answer>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Expects the reply to one more request. `None` once no reply can come any more.
+    pub(super) fn expect<A>(self: &Arc<Self>, codec: &Codec) -> Option<Expected<A>>
+    where
+        A: for<'a> Message<'a> + Send + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
+        let codec = codec.clone();
+        let answer: Answer = Box::new(move |incoming| {
+            // Whoever waited may be gone meanwhile.
+            let _ = sender.send(A::read(incoming, &codec));
+        });
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.waiting().as_mut()?.insert(number, answer);
+        Some(Expected {
+            pending: self.clone(),
+            number,
+            receiver,
+        })
+    }
+
+    /// How many replies answered no request that still waits.
+    pub(super) fn strays(&self) -> u64 {
+        self.strays.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.waiting().is_none()
+    }
+
+    /// Ends all requests: no reply can come any more.
+    pub(crate) fn close(&self) {
+        let ended = self.waiting().take();
+        drop(ended);
+    }
+
+    fn take(&self, correlation_id: &str) -> Option<Answer> {
+        let number = correlation_id.strip_prefix(&self.prefix)?.strip_prefix('-')?;
+        self.waiting().as_mut()?.remove(&number.parse().ok()?)
+    }
+}
+
+/// A reply that is expected. Dropped, it is expected no more.
+pub(super) struct Expected<A> {
+    pending: Arc<Pending>,
+    number: u64,
+    pub(super) receiver: oneshot::Receiver<Result<A, CodecError>>,
+}
+
+impl<A> Expected<A> {
+    pub(super) fn correlation_id(&self) -> String {
+        format!("{}-{}", self.pending.prefix, self.number)
+    }
+}
+
+impl<A> Drop for Expected<A> {
+    fn drop(&mut self) {
+        let forgotten = self
+            .pending
+            .waiting()
+            .as_mut()
+            .and_then(|waiting| waiting.remove(&self.number));
+        drop(forgotten);
+    }
+}
+
+/// Handles the replies to the requests of one client.
+pub(crate) struct Replies(pub(crate) Arc<Pending>);
+
+impl Replies {
+    /// The handler, ready to be driven.
+    pub(crate) fn into_handler(self, publisher: Publisher) -> Handler {
+        let scope = Scope {
+            state: Arc::new(()),
+            publisher,
+        };
+        Mounting { scope, layers: () }.single(self)
+    }
+}
+
+impl Single<()> for Replies {
+    async fn call<'a>(&'a self, call: Call<'a, ()>) -> Outcome {
+        let incoming = call.incoming();
+        let answer = incoming
+            .headers()
+            .get_str(header::CORRELATION_ID)
+            .and_then(|id| self.0.take(id));
+        if let Some(answer) = answer {
+            answer(incoming);
+        } else {
+            self.0.strays.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(
+                subscription = call.source(),
+                "a reply answers no request that still waits"
+            );
+        }
+        Outcome::ACK
+    }
+}
