@@ -40,7 +40,7 @@ impl Message {
         self.payload.clear();
         self.payload.extend_from_slice(outgoing.payload());
         if !(self.headers.is_empty() && outgoing.headers().is_empty()) {
-            self.headers = outgoing.headers().clone();
+            self.headers.clone_from(outgoing.headers());
         }
         self.has_key = false;
         if let Some(key) = outgoing.key() {
@@ -62,7 +62,7 @@ impl Message {
     /// Whether its buffers are too large to be kept for the next message.
     #[inline]
     pub(super) fn is_heavy(&self) -> bool {
-        self.payload.capacity() > KEPT_BUFFER || self.key.capacity() > KEPT_BUFFER || !self.headers.is_empty()
+        self.payload.capacity() > KEPT_BUFFER || self.key.capacity() > KEPT_BUFFER || self.headers.size() > KEPT_BUFFER
     }
 }
 

@@ -21,7 +21,7 @@ use bytes::Bytes;
 /// assert_eq!(headers.get_str("region"), Some("eu"));
 /// assert_eq!(headers.get("trace"), Some(&[0xff, 0x00][..]));
 /// ```
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Default, PartialEq, Eq)]
 pub struct HeaderMap {
     entries: Vec<(Cow<'static, str>, Bytes)>,
 }
@@ -160,6 +160,19 @@ impl fmt::Display for InvalidHeader {
 }
 
 impl std::error::Error for InvalidHeader {}
+
+impl Clone for HeaderMap {
+    fn clone(&self) -> Self {
+        Self {
+            entries: self.entries.clone(),
+        }
+    }
+
+    /// Keeps the list's own buffer.
+    fn clone_from(&mut self, other: &Self) {
+        self.entries.clone_from(&other.entries);
+    }
+}
 
 impl fmt::Debug for HeaderMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
