@@ -166,8 +166,8 @@ mod tests {
 
     use super::*;
 
-    fn error(arguments: TokenStream, function: &ItemFn) -> String {
-        match check(&arguments, function) {
+    fn error(arguments: &TokenStream, function: &ItemFn) -> String {
+        match check(arguments, function) {
             Ok(_) => panic!("this function should be refused"),
             Err(error) => error.to_string(),
         }
@@ -191,10 +191,10 @@ mod tests {
     #[test]
     fn what_cannot_be_a_program_is_refused() {
         let app: ItemFn = parse_quote! { fn app() -> RustStream {} };
-        assert!(error(quote!(name = "orders"), &app).contains("no arguments"));
-        assert!(error(quote!(), &parse_quote! { fn main() -> RustStream {} }).contains("rename"));
-        assert!(error(quote!(), &parse_quote! { fn app() {} }).contains("-> RustStream"));
-        assert!(error(quote!(), &parse_quote! { fn app(url: &str) -> RustStream {} }).contains("no parameters"));
+        assert!(error(&quote!(name = "orders"), &app).contains("no arguments"));
+        assert!(error(&quote!(), &parse_quote! { fn main() -> RustStream {} }).contains("rename"));
+        assert!(error(&quote!(), &parse_quote! { fn app() {} }).contains("-> RustStream"));
+        assert!(error(&quote!(), &parse_quote! { fn app(url: &str) -> RustStream {} }).contains("no parameters"));
         assert!(check(&quote!(), &app).is_ok());
     }
 }

@@ -20,8 +20,10 @@ use crate::transport::{Delivery, Verdict};
 
 /// The hand of one worker.
 pub(super) struct WorkerHand<D: Delivery> {
-    /// What is being handled: one message, or a batch.
-    current: Vec<Entry<D>>,
+    /// The message being handled.
+    current: Option<Entry<D>>,
+    /// The batch being handled.
+    batch: Vec<Entry<D>>,
     facts: WorkerFacts,
     leased: bool,
     rest: Rest<D>,
@@ -52,7 +54,8 @@ impl<D: Delivery> WorkerHand<D> {
     pub(super) fn new(buffer: Arc<Buffer<D>>, worker: usize) -> Self {
         let now = Instant::now();
         Self {
-            current: Vec::new(),
+            current: None,
+            batch: Vec::new(),
             facts: WorkerFacts {
                 source: buffer.shared.name.clone(),
                 cancel: buffer.slot(worker).cancel.clone(),
@@ -69,21 +72,6 @@ impl<D: Delivery> WorkerHand<D> {
                 abandoned: Box::pin(buffer.shared.signals.abandon.clone().cancelled_owned()),
                 buffer,
             },
-        }
-    }
-
-    /// What every call begins with.
-    #[expect(
-        clippy::inline_always,
-        reason = "on the way of every message: 26 instructions of 374, counted"
-    )]
-    #[inline(always)]
-    fn begin(&mut self) {
-        self.rest.waiting_since = None;
-        if self.leased {
-            self.rest.buffer.slot(self.rest.worker).hold(&self.current);
-        } else {
-            self.facts.cancel.renew();
         }
     }
 
@@ -153,9 +141,8 @@ impl<D: Delivery> Hand for WorkerHand<D> {
         }
         let entry = self.rest.untouched.pop_front()?;
         self.rest.stretch.begun += 1;
-        self.current.push(entry);
-        self.begin();
-        let in_hand = Self::in_hand(&self.facts, self.current.last()?);
+        self.rest.begin(self.leased, &self.facts, std::slice::from_ref(&entry));
+        let in_hand = Self::in_hand(&self.facts, self.current.insert(entry));
         Some((in_hand, &mut self.rest))
     }
 
@@ -164,10 +151,10 @@ impl<D: Delivery> Hand for WorkerHand<D> {
             return None;
         }
         self.rest.stretch.begun = self.rest.untouched.len() as u32;
-        self.current.extend(self.rest.untouched.drain(..));
-        self.begin();
+        self.batch.extend(self.rest.untouched.drain(..));
+        self.rest.begin(self.leased, &self.facts, &self.batch);
         let all = self
-            .current
+            .batch
             .iter()
             .map(|entry| Self::in_hand(&self.facts, entry))
             .collect();
@@ -175,13 +162,13 @@ impl<D: Delivery> Hand for WorkerHand<D> {
     }
 
     fn ack(&mut self) {
-        if let Some(entry) = self.current.pop() {
+        if let Some(entry) = self.current.take() {
             self.rest.ack(entry);
         }
     }
 
     fn finish(&mut self, ended: Ended<Outcome>) {
-        if let Some(entry) = self.current.pop() {
+        if let Some(entry) = self.current.take() {
             let decision = judge(self.rest.shared(), &entry.incoming(), ended);
             self.rest.buffer.carry_out(entry, decision);
         }
@@ -189,8 +176,8 @@ impl<D: Delivery> Hand for WorkerHand<D> {
 
     fn finish_batch(&mut self, ended: Ended<BatchOutcome>) {
         let outcome = match ended {
-            Ended::Said(BatchOutcome::Each(outcomes)) if outcomes.len() == self.current.len() => {
-                for (entry, outcome) in self.current.drain(..).zip(outcomes) {
+            Ended::Said(BatchOutcome::Each(outcomes)) if outcomes.len() == self.batch.len() => {
+                for (entry, outcome) in self.batch.drain(..).zip(outcomes) {
                     if matches!(outcome, Outcome::Said(HandlerOutcome::Ack)) {
                         self.rest.ack(entry);
                         continue;
@@ -204,7 +191,7 @@ impl<D: Delivery> Hand for WorkerHand<D> {
                 let text = format!(
                     "the batch handler answered {} outcomes for {} messages; return one for each, in their order",
                     outcomes.len(),
-                    self.current.len()
+                    self.batch.len()
                 );
                 let_go(self.rest.shared(), outcomes);
                 failed(FailureKind::WrongCount, text)
@@ -215,14 +202,14 @@ impl<D: Delivery> Hand for WorkerHand<D> {
                 format!("the handler took longer than its time-out of {limit:?}"),
             ),
             Ended::Interrupted(Interrupt::Stopped) => {
-                for entry in self.current.drain(..) {
+                for entry in self.batch.drain(..) {
                     let decision = release(self.rest.shared());
                     self.rest.buffer.carry_out(entry, decision);
                 }
                 return;
             }
         };
-        for entry in self.current.drain(..) {
+        for entry in self.batch.drain(..) {
             if matches!(outcome, Outcome::Said(HandlerOutcome::Ack)) {
                 self.rest.ack(entry);
                 continue;
@@ -239,6 +226,18 @@ fn failed(kind: FailureKind, text: String) -> Outcome {
 }
 
 impl<D: Delivery> Rest<D> {
+    /// What every call begins with.
+    #[expect(clippy::inline_always, reason = "on the way of every message")]
+    #[inline(always)]
+    fn begin(&mut self, leased: bool, facts: &WorkerFacts, entries: &[Entry<D>]) {
+        self.waiting_since = None;
+        if leased {
+            self.buffer.slot(self.worker).hold(entries);
+        } else {
+            facts.cancel.renew();
+        }
+    }
+
     fn shared(&self) -> &Shared {
         &self.buffer.shared
     }
@@ -331,10 +330,11 @@ impl<D: Delivery> Desk for Rest<D> {
 impl<D: Delivery> Drop for WorkerHand<D> {
     /// A worker that ends in the middle leaves what it was about to be judged, if it panicked, and releases it if not.
     fn drop(&mut self) {
+        self.batch.extend(self.current.take());
         if std::thread::panicking() {
-            self.rest.buffer.slot(self.rest.worker).wreck(&mut self.current);
+            self.rest.buffer.slot(self.rest.worker).wreck(&mut self.batch);
         }
-        for entry in self.current.drain(..) {
+        for entry in self.batch.drain(..) {
             self.rest.settled.push(entry.given_back());
         }
         self.rest.hand_on();
