@@ -44,6 +44,7 @@
 //!
 //! - [`mod@app`]: putting a service together, starting, watching and stopping it; the attributes `#[subscriber]` and `#[ruststream::app]` write the rest.
 //! - [`handler`]: what a handler can take and return. [`publish`]: sending messages. [`policy`]: retries and order.
+//! - [`layer`]: what is done around handlers: a limit for many of them, idempotency, filters, tracing.
 //! - [`message`] and [`codec`]: headers, payloads, JSON.
 //! - `testing` (feature `testing`): a finished app in process, with an hour of backoff in milliseconds.
 //! - [`transport`]: the contract that a broker crate implements; `conformance` (feature `conformance`): the suite that proves it.
@@ -53,6 +54,7 @@ pub mod codec;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod handler;
+pub mod layer;
 pub mod memory;
 pub mod message;
 pub mod policy;

@@ -73,12 +73,17 @@ impl<T> Batch<T> {
         calls: &[Call<'a, S>],
         read: impl Fn(&Call<'a, S>) -> Result<T, Outcome>,
     ) -> Result<Self, BatchOutcome> {
+        Self::apart(calls.iter().map(read))
+    }
+
+    /// A batch of which some messages have their outcome already.
+    pub(crate) fn apart(decided: impl ExactSizeIterator<Item = Result<T, Outcome>>) -> Result<Self, BatchOutcome> {
         let mut batch = Self {
-            messages: Vec::with_capacity(calls.len()),
+            messages: Vec::with_capacity(decided.len()),
             undecodable: Vec::new(),
         };
-        for (place, call) in calls.iter().enumerate() {
-            match read(call) {
+        for (place, one) in decided.enumerate() {
+            match one {
                 Ok(message) => batch.messages.push(message),
                 Err(outcome) => batch.undecodable.push((place, outcome)),
             }
