@@ -89,6 +89,12 @@ impl Source {
         modules
     }
 
+    /// The macros that it exports.
+    fn exported_macros(&self) -> impl Iterator<Item = String> + '_ {
+        let after = self.code.split("#[macro_export]").skip(1);
+        after.filter_map(|rest| Some(word(rest.split_once("macro_rules!")?.1.trim_start()).to_owned()))
+    }
+
     /// What it names at the root of its crate, with the line of each.
     fn imports(&self) -> Vec<(usize, String)> {
         let mut found = names_after(&self.code, "crate::");
@@ -104,6 +110,13 @@ impl Source {
 fn check_rooms(sources: &[Source]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut edges: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    // A macro that is exported stands at the root of its crate, wherever it is written.
+    let mut exported: BTreeMap<String, String> = BTreeMap::new();
+    for source in sources {
+        let modules = source.modules();
+        let room = room_of(modules.first().map_or("lib", String::as_str));
+        exported.extend(source.exported_macros().map(|name| (name, room.to_owned())));
+    }
     for source in sources {
         let modules = source.modules();
         let room = room_of(modules.first().map_or("lib", String::as_str));
@@ -118,6 +131,9 @@ fn check_rooms(sources: &[Source]) -> Vec<String> {
             continue;
         };
         for (line, name) in source.imports() {
+            if exported.get(&name).is_some_and(|home| home == room) {
+                continue;
+            }
             let name = room_of(&name).to_owned();
             if name == room {
                 continue;
@@ -332,6 +348,16 @@ mod tests {
     fn a_path_in_the_middle_of_the_code_counts() {
         let wrong = rooms(&[("policy/retry.rs", "fn f() {\n    crate::app::run();\n}\n")]);
         assert_one(&wrong, &["policy/retry.rs:2", "`app`"]);
+    }
+
+    #[test]
+    fn a_macro_belongs_to_the_room_that_exports_it() {
+        let text = "#[macro_export]\nmacro_rules! suite { () => { $crate::suite!() } }\npub use crate::suite as run;\n";
+        assert!(rooms(&[("conformance/mod.rs", text)]).is_empty());
+        assert_one(
+            &rooms(&[("conformance/mod.rs", text), ("policy/retry.rs", "use crate::suite;\n")]),
+            &["policy/retry.rs", "suite"],
+        );
     }
 
     #[test]
