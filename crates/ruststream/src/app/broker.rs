@@ -11,7 +11,7 @@ use super::scope::Subscription;
 use crate::codec::Codec;
 use crate::handler::Handler;
 use crate::policy::Backoff;
-use crate::publish::{Pending, Pool, Publisher, Replies};
+use crate::publish::{Pending, Pool, PublishLayers, Publisher, Replies};
 use crate::runtime::{Settings, Shared, Signals, run};
 use crate::transport::{Broker, Capabilities, Connection, Delivery, Fetch, Publish, Settle, Source, TransportError};
 
@@ -38,9 +38,9 @@ pub(super) trait BrokerEntry: Send {
     /// Connects and opens all subscriptions.
     fn start(self: Box<Self>, how: How) -> BoxFuture<'static, Result<Started, AppError>>;
 
-    /// Answers its label and its subscriptions, to be put on another broker.
+    /// Answers all but the broker, to be put on another.
     #[cfg(feature = "testing")]
-    fn leave(self: Box<Self>) -> (String, Vec<super::moving::Homeless>);
+    fn leave(self: Box<Self>) -> super::moving::Left;
 }
 
 /// How a broker is started.
@@ -102,28 +102,27 @@ impl<B: Broker> Live for Connected<B> {
     }
 }
 
+/// A broker with all that is mounted on it.
 pub(super) struct Mounts<B: Broker> {
-    broker: B,
-    mounts: Vec<Mount<B>>,
-}
-
-impl<B: Broker> Mounts<B> {
-    pub(super) fn new(broker: B, mounts: Vec<Mount<B>>) -> Self {
-        Self { broker, mounts }
-    }
+    pub(super) broker: B,
+    pub(super) subscriptions: Vec<Mount<B>>,
+    pub(super) publish_layers: PublishLayers,
 }
 
 impl<B: Broker> BrokerEntry for Mounts<B> {
     #[cfg(feature = "testing")]
-    fn leave(self: Box<Self>) -> (String, Vec<super::moving::Homeless>) {
-        let homeless = self.mounts.into_iter().map(Into::into).collect();
-        (self.broker.label(), homeless)
+    fn leave(self: Box<Self>) -> super::moving::Left {
+        super::moving::Left {
+            label: self.broker.label(),
+            homeless: self.subscriptions.into_iter().map(Into::into).collect(),
+            publish_layers: self.publish_layers,
+        }
     }
 
     fn check(&self, lines: &mut Vec<String>, problems: &mut Vec<String>) {
         let label = self.broker.label();
         let mut by_name: Vec<(&str, &str)> = Vec::new();
-        for mount in &self.mounts {
+        for mount in &self.subscriptions {
             let Subscription {
                 definition,
                 source,
@@ -166,14 +165,18 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
 
     fn start(self: Box<Self>, how: How) -> BoxFuture<'static, Result<Started, AppError>> {
         Box::pin(async move {
-            let Self { broker, mounts } = *self;
+            let Self {
+                broker,
+                subscriptions: mounts,
+                publish_layers,
+            } = *self;
             let label = broker.label();
             let connection = insistently(&how, || broker.connect(), &format!("{label} is not there"))
                 .await
                 .map_err(|error| AppError::broker(format!("cannot connect to {label}"), error))?;
             let connection = Arc::new(connection);
             let publisher = connection.publisher();
-            let erased = Publisher::new(publisher.clone(), how.codec.clone());
+            let erased = Publisher::new(publisher.clone(), how.codec.clone(), publish_layers);
             tracing::info!(broker = label, subscriptions = mounts.len(), "connected");
 
             let mut subscriptions = Vec::new();

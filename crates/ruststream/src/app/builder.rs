@@ -8,6 +8,7 @@ use super::broker::{BrokerEntry, Mounts};
 use super::hooks::{self, Hooks};
 use super::{AppError, AppHandle, AppInfo, BrokerScope, Running};
 use crate::codec::Codec;
+use crate::publish::PublishLayers;
 use crate::transport::Broker;
 
 /// An app, put together and ready to start.
@@ -154,9 +155,13 @@ impl AppBuilder<()> {
 impl<S: Send + Sync + 'static> AppBuilder<S> {
     /// Adds a broker and what is mounted on it.
     pub fn with_broker<B: Broker>(mut self, broker: B, mount: impl FnOnce(&mut BrokerScope<'_, B, S>)) -> Self {
-        let mut mounts = Vec::new();
+        let mut mounts = Mounts {
+            broker,
+            subscriptions: Vec::new(),
+            publish_layers: PublishLayers::default(),
+        };
         mount(&mut BrokerScope::new(self.state.clone(), &mut mounts));
-        self.app.brokers.push(Box::new(Mounts::new(broker, mounts)));
+        self.app.brokers.push(Box::new(mounts));
         self
     }
 

@@ -7,7 +7,7 @@ use super::broker::{Mount, Mounts, SourceChoice};
 use super::scope::Subscription;
 use crate::codec::Codec;
 use crate::handler::{Definition, Handler};
-use crate::publish::Publisher;
+use crate::publish::{PublishLayers, Publisher};
 use crate::runtime::{Observer, Settings};
 use crate::transport::Broker;
 
@@ -25,6 +25,13 @@ pub(crate) struct Arriving<B: Broker> {
     pub(crate) broker: B,
     /// What each subscription reads from now on, and who looks on; in the order of leaving.
     pub(crate) seats: Vec<(B::Source, Arc<dyn Observer>)>,
+}
+
+/// A broker that is left, with all that is carried to another.
+pub(super) struct Left {
+    pub(super) label: String,
+    pub(super) homeless: Vec<Homeless>,
+    pub(super) publish_layers: PublishLayers,
 }
 
 /// A subscription without a broker.
@@ -62,7 +69,11 @@ impl RustStream {
     /// Puts every subscription on another broker, in place of its own; the rest of the app stays as it is.
     pub(crate) fn move_to<B: Broker>(&mut self, mut find: impl FnMut(Leaving) -> Arriving<B>) {
         for left in std::mem::take(&mut self.brokers) {
-            let (label, homeless) = left.leave();
+            let Left {
+                label,
+                homeless,
+                publish_layers,
+            } = left.leave();
             let subscriptions = homeless.iter().map(|one| (one.name.clone(), one.definition.handler));
             let Arriving { broker, seats } = find(Leaving {
                 label,
@@ -81,7 +92,11 @@ impl RustStream {
                 },
                 make: one.make,
             });
-            self.brokers.push(Box::new(Mounts::new(broker, mounts.collect())));
+            self.brokers.push(Box::new(Mounts {
+                broker,
+                subscriptions: mounts.collect(),
+                publish_layers,
+            }));
         }
     }
 }

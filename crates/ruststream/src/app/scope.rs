@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::broker::{Mount, Opener, SourceChoice};
+use super::broker::{Mount, Mounts, Opener, SourceChoice};
 use crate::codec::Codec;
 use crate::handler::{Layer, Layers, Mounting, Scope, Stack, Subscriber};
 use crate::policy::{OnUndecodable, OrderBy, Retry};
-use crate::publish::Publisher;
+use crate::publish::{PublishLayer, Publisher};
 use crate::runtime::{Batch, LONGEST, Settings};
 use crate::transport::{Broker, Source};
 
@@ -40,11 +40,11 @@ pub struct BrokerScope<'m, B: Broker, S, L = ()> {
     layers: L,
     prefix: String,
     codec: Option<Codec>,
-    mounts: &'m mut Vec<Mount<B>>,
+    mounts: &'m mut Mounts<B>,
 }
 
 impl<'m, B: Broker, S: Send + Sync + 'static> BrokerScope<'m, B, S> {
-    pub(super) fn new(state: Arc<S>, mounts: &'m mut Vec<Mount<B>>) -> Self {
+    pub(super) fn new(state: Arc<S>, mounts: &'m mut Mounts<B>) -> Self {
         Self {
             state,
             layers: (),
@@ -71,7 +71,8 @@ impl<B: Broker, S: Send + Sync + 'static, L: Layers> BrokerScope<'_, B, S, L> {
             let scope = Scope { state, publisher };
             handler.into_handler(Mounting { scope, layers })
         });
-        self.mounts.push(Mount {
+        let mounts = &mut self.mounts.subscriptions;
+        mounts.push(Mount {
             subscription: Subscription {
                 definition,
                 source: SourceChoice::ByName,
@@ -80,8 +81,8 @@ impl<B: Broker, S: Send + Sync + 'static, L: Layers> BrokerScope<'_, B, S, L> {
             },
             make,
         });
-        let last = self.mounts.len() - 1;
-        &mut self.mounts[last].subscription
+        let last = mounts.len() - 1;
+        &mut mounts[last].subscription
     }
 
     /// Lends a scope whose handlers have `layer` around them, inside the layers of this scope.
@@ -93,6 +94,11 @@ impl<B: Broker, S: Send + Sync + 'static, L: Layers> BrokerScope<'_, B, S, L> {
             codec: self.codec.clone(),
             mounts: self.mounts,
         });
+    }
+
+    /// Puts a layer around all publishing of this app on this broker, in whichever scope it is called; inside those that are there.
+    pub fn publish_layer(&mut self, layer: impl PublishLayer) {
+        self.mounts.publish_layers.push(layer);
     }
 
     /// Lends a scope whose handlers subscribe to their name with `prefix` before it, behind the prefix of this scope.
@@ -265,7 +271,7 @@ impl<B: Broker> std::fmt::Debug for Subscription<B> {
 impl<B: Broker, S, L> std::fmt::Debug for BrokerScope<'_, B, S, L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("BrokerScope")
-            .field("mounts", &self.mounts.len())
+            .field("mounts", &self.mounts.subscriptions.len())
             .finish_non_exhaustive()
     }
 }

@@ -12,8 +12,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::call::Cancel;
-use super::{BatchOutcome, Batched, Call, HandlerOutcome, Outcome, Scope, Single};
+use super::{BatchOutcome, Batched, Call, Failure, FailureKind, HandlerOutcome, Outcome, Scope, Single};
 use crate::message::Incoming;
+use crate::publish::PublishLayers;
 
 /// The messages that a worker has in hand.
 pub(crate) trait Hand: Send {
@@ -25,6 +26,9 @@ pub(crate) trait Hand: Send {
 
     /// As [`next`](Self::next), for a batch.
     fn next_batch(&mut self) -> Option<(Vec<InHand<'_>>, &mut dyn Desk)>;
+
+    /// The desk that watches over what was taken.
+    fn desk(&mut self) -> &mut dyn Desk;
 
     /// Acks the message taken: the short way for the usual end.
     fn ack(&mut self);
@@ -109,8 +113,10 @@ impl<H: Single<S>, S: Send + Sync + 'static> Pump for SinglePump<H, S> {
                     // Nothing in it needs a drop, and finding that out for every message is not free.
                     std::mem::forget(ended);
                     hand.ack();
-                } else {
+                } else if scope.publisher.layers().is_empty() {
                     hand.finish(ended);
+                } else {
+                    finish_in_layers(&mut *hand, scope.publisher.layers(), ended).await;
                 }
             }
         })
@@ -143,10 +149,68 @@ impl<H: Batched<S>, S: Send + Sync + 'static> Pump for BatchPump<H, S> {
                 };
                 let calls = taken.iter().map(|in_hand| Call { in_hand, scope }).collect();
                 let ended = watched(handler.call(calls), desk).await;
-                hand.finish_batch(ended);
+                if scope.publisher.layers().is_empty() {
+                    hand.finish_batch(ended);
+                } else {
+                    finish_batch_in_layers(&mut *hand, scope.publisher.layers(), ended).await;
+                }
             }
         })
     }
+}
+
+/// Takes the reply of a call through the layers around publishing, as the end of the call, and settles its message. Boxed: it takes
+/// no room in a worker whose publishing has no layers.
+#[cold]
+fn finish_in_layers<'a>(hand: &'a mut dyn Hand, layers: &'a PublishLayers, ended: Ended<Outcome>) -> Finishing<'a> {
+    Box::pin(async move {
+        let ended = match ended {
+            Ended::Said(outcome) => watched(before_reply(layers, outcome), hand.desk()).await,
+            interrupted @ Ended::Interrupted(_) => interrupted,
+        };
+        hand.finish(ended);
+    })
+}
+
+/// As [`finish_in_layers`], for a batch.
+#[cold]
+fn finish_batch_in_layers<'a>(
+    hand: &'a mut dyn Hand,
+    layers: &'a PublishLayers,
+    ended: Ended<BatchOutcome>,
+) -> Finishing<'a> {
+    Box::pin(async move {
+        let ended = match ended {
+            Ended::Said(BatchOutcome::Each(outcomes)) => watched(before_replies(layers, outcomes), hand.desk()).await,
+            other => other,
+        };
+        hand.finish_batch(ended);
+    })
+}
+
+type Finishing<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// Takes a reply through the layers around publishing; where one refuses it, the call has failed.
+async fn before_reply(layers: &PublishLayers, outcome: Outcome) -> Outcome {
+    let Outcome::Reply(mut reply) = outcome else {
+        return outcome;
+    };
+    match layers.before(&mut reply).await {
+        Ok(()) => Outcome::Reply(reply),
+        Err(error) => {
+            let text = format!("a layer refused the reply: {error}");
+            Outcome::Failed(Box::new(Failure::new(FailureKind::Reply, text)))
+        }
+    }
+}
+
+/// As [`before_reply`], for all messages of a batch.
+async fn before_replies(layers: &PublishLayers, outcomes: Vec<Outcome>) -> BatchOutcome {
+    let mut passed = Vec::with_capacity(outcomes.len());
+    for outcome in outcomes {
+        passed.push(before_reply(layers, outcome).await);
+    }
+    BatchOutcome::Each(passed)
 }
 
 /// Runs a call to its end, or until the desk interrupts it. A panic anywhere in it, or in the drop of what it holds, ends the

@@ -1,11 +1,14 @@
 //! Publishing from handlers and from anywhere else.
 
+mod layers;
 mod out;
 mod pool;
 mod prepared;
 mod publisher;
 mod request;
 
+pub use layers::PublishLayer;
+pub(crate) use layers::PublishLayers;
 pub use out::Out;
 pub(crate) use pool::Pool;
 pub use prepared::Prepared;

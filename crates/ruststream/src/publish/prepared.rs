@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::message::{HeaderMap, Outgoing, header};
 
-/// One message, encoded and owned, waiting to be sent in a group with others.
+/// One message, encoded and owned, about to be sent: what a [`PublishLayer`](super::PublishLayer) sees.
 #[derive(Debug, Clone, Default)]
 pub struct Prepared {
     pub(crate) destination: Cow<'static, str>,
@@ -18,6 +18,46 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// Where it goes.
+    pub fn destination(&self) -> &str {
+        &self.destination
+    }
+
+    /// Sends it elsewhere.
+    pub fn set_destination(&mut self, destination: impl Into<Cow<'static, str>>) {
+        self.destination = destination.into();
+    }
+
+    /// Its bytes.
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// Its bytes, to be changed.
+    pub fn payload_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.payload
+    }
+
+    /// Its headers.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    /// Its headers, to be changed.
+    pub fn headers_mut(&mut self) -> &mut HeaderMap {
+        &mut self.headers
+    }
+
+    /// Its key.
+    pub fn key(&self) -> Option<&[u8]> {
+        self.key.as_deref()
+    }
+
+    /// How long the broker keeps it back.
+    pub fn delay(&self) -> Duration {
+        self.delay
+    }
+
     /// Makes it empty again; its buffers stay.
     pub(crate) fn clear(&mut self) {
         self.destination = Cow::Borrowed("");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Pool, Prepared};
+use super::{Pool, Prepared, PublishLayers};
 use crate::codec::{Codec, Encode};
 use crate::message::{HeaderMap, Outgoing};
 use crate::transport::{ErrorKind, Publish, PublishError, TransportError};
@@ -35,11 +35,11 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    pub(crate) fn new(transport: impl Publish, codec: Codec) -> Self {
+    pub(crate) fn new(transport: impl Publish, codec: Codec, layers: PublishLayers) -> Self {
         Self {
             transport: Arc::new(transport),
             codec,
-            pool: Arc::default(),
+            pool: Arc::new(Pool::new(layers)),
         }
     }
 
@@ -97,15 +97,27 @@ impl Publisher {
     /// # Errors
     ///
     /// As [`publish`](Self::publish); the error tells for each message whether it was confirmed. Where one has no form in the
-    /// codec, none is sent.
+    /// codec or a layer refuses one, none is sent.
     pub async fn publish_many<T: Encode>(&self, destination: &str, messages: &[T]) -> Result<(), PublishError> {
-        let prepared: Vec<_> = messages
+        let mut prepared: Vec<_> = messages
             .iter()
             .map(|message| self.encode(Cow::Owned(destination.to_owned()), message))
             .collect::<Result<_, _>>()?;
+        let layers = self.pool.layers();
+        if !layers.is_empty() {
+            for one in &mut prepared {
+                layers.before(one).await?;
+            }
+        }
         let outgoing: Vec<_> = prepared.iter().map(|one| one.outgoing()).collect();
         let result = self.transport.publish(&outgoing).await;
         drop(outgoing);
+        if !layers.is_empty() {
+            for (position, one) in prepared.iter().enumerate() {
+                let failure = result.as_ref().err().and_then(|error| error.for_message(position));
+                layers.after(one, failure);
+            }
+        }
         self.pool.put(prepared.into_iter());
         result
     }
@@ -113,6 +125,11 @@ impl Publisher {
     /// Where messages go once they are sent.
     pub(crate) fn pool(&self) -> Arc<Pool> {
         self.pool.clone()
+    }
+
+    /// The layers around the publishing.
+    pub(crate) fn layers(&self) -> &PublishLayers {
+        self.pool.layers()
     }
 
     /// Encodes a message to be sent later, in a group.
@@ -196,8 +213,15 @@ impl IntoFuture for Publishing {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let prepared = self.prepared?;
+            let mut prepared = self.prepared?;
+            let layers = self.pool.layers();
+            if !layers.is_empty() {
+                layers.before(&mut prepared).await?;
+            }
             let result = self.transport.publish(&[prepared.outgoing()]).await;
+            if !layers.is_empty() {
+                layers.after(&prepared, result.as_ref().err().and_then(|error| error.for_message(0)));
+            }
             self.pool.put(std::iter::once(prepared));
             result
         })

@@ -86,6 +86,10 @@ impl Hand for Watched {
         Some((taken, desk))
     }
 
+    fn desk(&mut self) -> &mut dyn Desk {
+        self.hand.desk()
+    }
+
     fn ack(&mut self) {
         self.ended(End::Said(&Outcome::ACK));
         self.hand.ack();

@@ -121,6 +121,9 @@ where
                 tries,
             } = waiting;
             let failure = result.as_ref().err().and_then(|error| error.for_message(position));
+            if purpose == Purpose::Reply && !shared.pool.layers().is_empty() {
+                shared.pool.layers().after(&message, failure);
+            }
             let verdict = match failure {
                 None => {
                     let counter = match purpose {

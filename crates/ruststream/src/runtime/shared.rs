@@ -18,7 +18,7 @@ pub(crate) struct Shared {
     pub(crate) capabilities: Capabilities,
     pub(crate) counts: Counts,
     pub(crate) signals: Signals,
-    /// Where replies go once they are sent.
+    /// Where replies go once they are sent, and the layers that learn of it.
     pub(crate) pool: Arc<Pool>,
     condition: Mutex<Condition>,
     /// How long a handler takes for one message, in nanoseconds, smoothed. Zero while unknown.

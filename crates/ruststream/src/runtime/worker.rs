@@ -161,6 +161,10 @@ impl<D: Delivery> Hand for WorkerHand<D> {
         Some((all, &mut self.rest))
     }
 
+    fn desk(&mut self) -> &mut dyn Desk {
+        &mut self.rest
+    }
+
     fn ack(&mut self) {
         if let Some(entry) = self.current.take() {
             self.rest.ack(entry);

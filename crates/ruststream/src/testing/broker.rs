@@ -12,7 +12,7 @@ use super::transport::StandIn;
 use crate::codec::{Codec, Encode};
 use crate::handler::{self, FailureKind};
 use crate::memory::MemoryBroker;
-use crate::publish::{Publisher, Publishing};
+use crate::publish::{PublishLayers, Publisher, Publishing};
 
 /// One broker of an app under test: what the test publishes on it, and what happened on it.
 ///
@@ -26,7 +26,7 @@ pub struct TestBroker {
 impl TestBroker {
     pub(super) fn new(stand_in: StandIn, seats: Vec<Arc<Seat>>, codec: Codec) -> Self {
         Self {
-            publisher: Publisher::new(stand_in.publisher_of_the_test(), codec),
+            publisher: Publisher::new(stand_in.publisher_of_the_test(), codec, PublishLayers::default()),
             stand_in,
             seats,
         }
