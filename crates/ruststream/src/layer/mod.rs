@@ -32,11 +32,13 @@
 //! # app.check().unwrap();
 //! ```
 
+mod claim_check;
 mod concurrency;
 mod idempotent;
 mod only_if;
 mod traced;
 
+pub use claim_check::{ClaimCheck, PayloadFiles, PayloadStore};
 pub use concurrency::ConcurrencyLimit;
 pub use idempotent::{Claim, IdempotencyStore, Idempotent, MemoryIdempotency};
 pub use only_if::OnlyIf;

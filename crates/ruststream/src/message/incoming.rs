@@ -29,6 +29,12 @@ impl<'a> Incoming<'a> {
         }
     }
 
+    /// The same message with another payload.
+    pub(crate) fn with_payload(mut self, payload: &'a [u8]) -> Self {
+        self.payload = payload;
+        self
+    }
+
     /// Sets the key that the message was published with.
     #[must_use]
     pub fn with_key(mut self, key: Option<&'a [u8]>) -> Self {

@@ -22,6 +22,8 @@ pub mod header {
     pub const TRACE_PARENT: &str = "traceparent";
     /// What the vendors of a trace add to it.
     pub const TRACE_STATE: &str = "tracestate";
+    /// The name of a payload that is kept in a store; see [`ClaimCheck`](crate::layer::ClaimCheck).
+    pub const CLAIM_CHECK: &str = "claim-check";
     /// Where the answer to a request is to go.
     pub const REPLY_TO: &str = "reply-to";
 
