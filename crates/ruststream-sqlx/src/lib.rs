@@ -79,3 +79,8 @@ pub use self::{
     settle::{InboxReceipt, InboxSettle},
     source::Inbox,
 };
+
+/// The code of the README is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
