@@ -119,8 +119,9 @@ where
             for line in &lines {
                 say(line, false);
             }
+            let plural = if lines.len() == 1 { "" } else { "s" };
             say(
-                &format!("{}: ok, {} subscriptions", app.info().name(), lines.len()),
+                &format!("{}: ok, {} subscription{plural}", app.info().name(), lines.len()),
                 false,
             );
             return Ok(());

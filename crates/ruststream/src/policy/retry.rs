@@ -47,7 +47,8 @@ impl Retry {
         Self::with_backoff(Backoff::fixed(delay))
     }
 
-    /// Does not try again: one attempt, then the dead letter.
+    /// Does not try again: one attempt, then the dead letter. Attempts are counted when a message is delivered, so what a process
+    /// had in hand when it died counts as tried, begun or not.
     pub fn never() -> Self {
         Self::fixed(Duration::ZERO).attempts(1)
     }
