@@ -67,7 +67,7 @@ async fn mail(receipt: Receipt, State(shop): State<Shop>) -> Result<(), String> 
 fn app() -> Result<RustStream, Box<dyn std::error::Error>> {
     let folder = PathBuf::from(std::env::var_os("QUICKSTART_DIR").unwrap_or_else(|| "quickstart-data".into()));
     let shop = Shop {
-        ledger: Arc::new(Ledger::open(&folder)?),
+        ledger: Arc::new(Ledger::open(&folder).map_err(|error| format!("{}: {error}", folder.display()))?),
     };
     let database = SqlxBroker::sqlite(folder.join("orders.db"));
     // A short lease, so that what a killed process had in hand comes back while you watch.

@@ -120,10 +120,17 @@ fn failed(shared: &Shared, message: &Incoming<'_>, failure: &Failure) -> Decisio
     Counts::add(&shared.counts.failed, 1);
     match wait_after(shared, message.attempt(), Some(failure)) {
         Some(wait) => {
-            tracing::warn!(
-                subscription = %shared.name, attempt = message.attempt(), kind = ?failure.kind(), error = failure.text(), ?wait,
-                "a message failed and will be tried again"
-            );
+            if let Some(others) = shared.may_tell() {
+                tracing::warn!(
+                    subscription = %shared.name, attempt = message.attempt(), kind = ?failure.kind(), error = failure.text(), ?wait,
+                    others, "a message failed and will be tried again"
+                );
+            } else {
+                tracing::debug!(
+                    subscription = %shared.name, attempt = message.attempt(), kind = ?failure.kind(), error = failure.text(), ?wait,
+                    "a message failed and will be tried again"
+                );
+            }
             again(shared, message, wait)
         }
         None => bury(

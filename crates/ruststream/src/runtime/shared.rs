@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Settings;
@@ -23,7 +24,12 @@ pub(crate) struct Shared {
     condition: Mutex<Condition>,
     /// How long a handler takes for one message, in nanoseconds, smoothed. Zero while unknown.
     service_nanos: AtomicU64,
+    /// When the last failure was told, and how many were not since.
+    told: Mutex<(Option<Instant>, u64)>,
 }
+
+/// Of the failures of a subscription, one is told in this time and the others are counted: an outage does not flood the log.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// The signals between the parts of one subscription.
 pub(crate) struct Signals {
@@ -122,6 +128,7 @@ impl Shared {
             pool,
             condition: Mutex::default(),
             service_nanos: AtomicU64::new(0),
+            told: Mutex::default(),
         }
     }
 
@@ -184,6 +191,18 @@ impl Shared {
                 .into_iter()
                 .find_map(Clone::clone),
         )
+    }
+
+    /// Whether a failure is to be told now; if so, how many were not told since the last.
+    pub(crate) fn may_tell(&self) -> Option<u64> {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if told.0.is_some_and(|last| now - last < TELL_EVERY) {
+            told.1 += 1;
+            return None;
+        }
+        told.0 = Some(now);
+        Some(std::mem::take(&mut told.1))
     }
 
     /// Takes note of how long `messages` took together.
