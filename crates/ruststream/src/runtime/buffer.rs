@@ -405,8 +405,7 @@ impl<D: Delivery> Buffer<D> {
     }
 
     /// Judges what a worker was about when it panicked.
-    pub(super) fn judge_wreck(&self, worker: usize, text: &str) {
-        let wreck = std::mem::take(&mut *self.slots[worker].wreck.lock().unwrap_or_else(PoisonError::into_inner));
+    pub(super) fn judge_wreck(&self, wreck: Vec<Entry<D>>, text: &str) {
         for entry in wreck {
             let panicked = Outcome::Failed(Box::new(Failure::new(FailureKind::Panic, text)));
             let decision = judge(&self.shared, &entry.incoming(), Ended::Said(panicked));
@@ -509,6 +508,11 @@ impl<D: Delivery> Slot<D> {
             cancel: Arc::default(),
             wreck: Mutex::default(),
         }
+    }
+
+    /// Gives out what a worker was about when it panicked.
+    pub(super) fn take_wreck(&self) -> Vec<Entry<D>> {
+        std::mem::take(&mut *self.wreck.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes in what a worker was about when it panicked.

@@ -140,28 +140,34 @@ impl<D: Delivery> Workers<D> {
     /// Starts again each worker that a panic ended, until none is left.
     async fn watch(&mut self) {
         while let Some(ended) = self.tasks.join_next().await {
-            if let Some(worker) = self.clear_up(ended) {
-                self.start(worker);
-            }
+            self.clear_up(ended, true);
         }
     }
 
     /// Waits for all workers to end.
     async fn finish(&mut self) {
         while let Some(ended) = self.tasks.join_next().await {
-            self.clear_up(ended);
+            self.clear_up(ended, false);
         }
     }
 
-    /// Where a panic ended the worker, judges what it was about; answers which worker it was.
+    /// Where a panic ended the worker, starts another in its place, if one is wanted, and then judges what it was about: whoever
+    /// sees the message settled sees all workers alive.
     ///
     /// A panic is caught here, by the task, and not around each call: so it costs a message that does not panic nothing,
     /// wherever in the call it comes from.
-    fn clear_up(&self, ended: Result<(), JoinError>) -> Option<usize> {
-        let error = ended.err().filter(JoinError::is_panic)?;
-        let worker = self.places.iter().position(|task| *task == error.id())?;
-        self.buffer.judge_wreck(worker, &panic_text(error.into_panic()));
-        Some(worker)
+    fn clear_up(&mut self, ended: Result<(), JoinError>, again: bool) {
+        let Some(error) = ended.err().filter(JoinError::is_panic) else {
+            return;
+        };
+        let Some(worker) = self.places.iter().position(|task| *task == error.id()) else {
+            return;
+        };
+        let wreck = self.buffer.slot(worker).take_wreck();
+        if again {
+            self.start(worker);
+        }
+        self.buffer.judge_wreck(wreck, &panic_text(error.into_panic()));
     }
 }
 
