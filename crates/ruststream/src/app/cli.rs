@@ -143,6 +143,16 @@ where
 
 /// Logs to standard error, in a form for people, in colour on a terminal.
 fn log(filter: &str) -> Result<(), String> {
+    const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+    let filter = if filter.trim().is_empty() { "info" } else { filter };
+    // A lone word that is no level would be taken for a target, and nothing else would be logged.
+    let is_word = filter.chars().all(|letter| letter.is_ascii_alphabetic());
+    if is_word && !LEVELS.contains(&filter.to_ascii_lowercase().as_str()) {
+        return Err(format!(
+            "--log {filter}: no level; one of {}, or TARGET=LEVEL pairs",
+            LEVELS.join(", ")
+        ));
+    }
     let filter: Targets = filter
         .parse()
         .map_err(|error| format!("--log {filter}: {error}; try info, or my_service=debug,info"))?;
