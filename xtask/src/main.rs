@@ -9,6 +9,7 @@
 mod code;
 mod imports;
 mod lint;
+mod services;
 mod steps;
 mod test;
 mod tree;
@@ -28,6 +29,7 @@ Commands:
   test [FILTER]  all tests and doc tests, with whatever set-up they need; with FILTER, the tests whose name contains it
   lint           everything that is checked besides tests: format, clippy, docs, tree, imports
   ci             test, then lint: what has to pass before a change is merged
+  services start|stop|status [NAME..]  the servers that tests and benchmarks talk to
   tree           check that the default dependency tree stays small
   imports        check that the rooms of the crates import in one direction
   help           this text
@@ -49,6 +51,9 @@ fn main() -> ExitCode {
         ["test", filter] => test::some(&mut steps, filter),
         ["lint"] => lint::all(&mut steps),
         ["ci"] => test::all(&mut steps).and_then(|()| lint::all(&mut steps)),
+        ["services", "start", names @ ..] => services::start(&mut steps, names),
+        ["services", "stop", names @ ..] => services::stop(&mut steps, names),
+        ["services", "status"] => services::status(&mut steps),
         ["tree"] => lint::tree(&mut steps),
         ["imports"] => lint::imports(&mut steps),
         [] => return misused("no command given"),

@@ -1,10 +1,17 @@
 //! `cargo xtask test`: all tests of the workspace.
 
+use crate::services;
 use crate::steps::{Cargo, Failed, Steps};
 
 /// All tests, then all doc tests.
 pub(crate) fn all(steps: &mut Steps) -> Result<(), Failed> {
-    // Servers that tests talk to are started here, as a step of their own, and held until both kinds of tests are through.
+    services::start(steps, &[])?;
+    let tested = both(steps);
+    services::stop(steps, &[])?;
+    tested
+}
+
+fn both(steps: &mut Steps) -> Result<(), Failed> {
     steps.cargo("tests", &runner(steps))?;
     // The fast runner knows no doc tests, so cargo runs them for either runner.
     steps.cargo("doc-tests", &Cargo::new("test --doc --workspace --all-features"))

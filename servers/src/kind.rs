@@ -1,0 +1,76 @@
+//! Which servers there are, and how each is installed and started.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::{Error, Settings, redis};
+
+/// A kind of server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// One Redis server.
+    Redis,
+}
+
+/// How a kind of server is run; each has a file of its own.
+pub(crate) trait Recipe {
+    /// Makes the data directory and whatever else has to be there before the first start. `place` belongs to [`user`](Self::user).
+    fn prepare(&self, place: &Path, port: u16, settings: Settings) -> Result<(), Error>;
+
+    /// The command that runs the server in the foreground.
+    fn command(&self, place: &Path, port: u16, settings: Settings) -> Command;
+
+    /// Whether it answers; asked until it does, each time it was started.
+    fn answers(&self, place: &Path, port: u16) -> bool;
+
+    /// What has to be done once when it answers for the first time, such as making a database.
+    fn set_up(&self, place: &Path, port: u16) -> Result<(), Error> {
+        let _ = (place, port);
+        Ok(())
+    }
+
+    /// What has to be ended besides the processes that it started.
+    fn clean_up(&self, place: &Path, port: u16) {
+        let _ = (place, port);
+    }
+
+    /// The user it runs as when this process is root's; `None` for root itself.
+    fn user(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The URL for clients.
+    fn url(&self, port: u16) -> String;
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 1] = [Kind::Redis];
+
+    /// Its name on the command line and in file names.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Redis => "redis",
+        }
+    }
+
+    /// The environment variable whose URL is used in place of a private instance.
+    pub fn variable(self) -> &'static str {
+        match self {
+            Kind::Redis => "RUSTSTREAM_REDIS_URL",
+        }
+    }
+
+    /// A program that is there when it is installed, and the Debian packages that bring it.
+    pub(crate) fn needs(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Kind::Redis => ("/usr/bin/redis-server", &["redis-server"]),
+        }
+    }
+
+    pub(crate) fn recipe(self) -> &'static dyn Recipe {
+        match self {
+            Kind::Redis => &redis::Redis,
+        }
+    }
+}
