@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex};
 use ruststream::app::{AppBuilder, BrokerScope};
 use ruststream::handler::FailureKind;
 use ruststream::memory::{MemoryConnection, Operation, Queue};
+use ruststream::message::TransportOptions;
 use ruststream::prelude::*;
+use ruststream::publish::{Prepared, PublishLayer};
 use ruststream::testing::{CallOutcome, TestApp};
 use ruststream::transport::{Broker, DeadReason, ErrorKind, TransportError};
 
@@ -36,8 +38,8 @@ impl Broker for Elsewhere {
         self.0.to_owned()
     }
 
-    fn source(&self, name: &str) -> Result<Queue, TransportError> {
-        Ok(Queue::new(name))
+    fn source(&self, name: &str) -> Queue {
+        Queue::new(name)
     }
 
     async fn connect(&self) -> Result<MemoryConnection, TransportError> {
@@ -638,5 +640,55 @@ async fn settled_is_at_once_where_there_is_nothing_to_do() {
     assert_eq!(
         test.transcript(),
         "what happened:\n  nothing\nstill to be done:\n  nothing\n"
+    );
+}
+
+/// What a transport might add to a publish.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Priority(u8);
+
+impl TransportOptions for Priority {}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Safety(&'static str);
+
+impl TransportOptions for Safety {}
+
+/// Sets the safety of what has a priority.
+struct Careful;
+
+impl PublishLayer for Careful {
+    async fn before(&self, message: &mut Prepared) -> Result<(), TransportError> {
+        if let Some(&Priority(_)) = message.options() {
+            message.set_options(Safety("twice"));
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn options_reach_the_transport_by_their_type_and_are_seen() {
+    let test = TestApp::start(app(|broker| {
+        broker.publish_layer(Careful);
+    }))
+    .await
+    .unwrap();
+    let publisher = test.handle().publisher();
+
+    let urgent = publisher.publish("urgent", &1).options(Priority(3));
+    urgent.options(Priority(9)).await.unwrap();
+    // In the buffers of the first.
+    publisher.publish("common", &2).await.unwrap();
+
+    let urgent = test.raw_published("urgent").remove(0);
+    assert_eq!(urgent.options::<Priority>(), Some(&Priority(9)));
+    assert_eq!(urgent.options::<Safety>(), Some(&Safety("twice")));
+    let common = test.raw_published("common").remove(0);
+    assert_eq!(common.options::<Priority>(), None);
+    assert_eq!(common.options::<Safety>(), None);
+    let transcript = test.transcript();
+    assert!(
+        transcript.contains(r#"options {Priority(9), Safety("twice")}"#),
+        "{transcript}"
     );
 }

@@ -2,10 +2,12 @@
 
 mod headers;
 mod incoming;
+mod options;
 mod outgoing;
 
 pub use headers::{HeaderMap, InvalidHeader};
 pub use incoming::Incoming;
+pub use options::{OptionSet, TransportOptions};
 pub use outgoing::Outgoing;
 
 /// The header names that the framework itself reads and writes.

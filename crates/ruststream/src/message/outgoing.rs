@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::HeaderMap;
+use super::{HeaderMap, OptionSet, TransportOptions};
 
 static NO_HEADERS: HeaderMap = HeaderMap::new();
+static NO_OPTIONS: OptionSet = OptionSet::new();
 
 /// One message on its way to a broker, borrowed from its author: the transport copies what it must keep.
 ///
@@ -24,10 +25,11 @@ pub struct Outgoing<'a> {
     headers: &'a HeaderMap,
     key: Option<&'a [u8]>,
     delay: Duration,
+    options: &'a OptionSet,
 }
 
 impl<'a> Outgoing<'a> {
-    /// A message to `destination` without headers, key or delay.
+    /// A message to `destination` without headers, key, delay or options.
     pub fn new(destination: &'a str, payload: &'a [u8]) -> Self {
         Self {
             destination,
@@ -35,6 +37,7 @@ impl<'a> Outgoing<'a> {
             headers: &NO_HEADERS,
             key: None,
             delay: Duration::ZERO,
+            options: &NO_OPTIONS,
         }
     }
 
@@ -56,6 +59,13 @@ impl<'a> Outgoing<'a> {
     #[must_use]
     pub fn with_delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
+        self
+    }
+
+    /// Sets what transports let their users say beside that.
+    #[must_use]
+    pub fn with_options(mut self, options: &'a OptionSet) -> Self {
+        self.options = options;
         self
     }
 
@@ -82,5 +92,15 @@ impl<'a> Outgoing<'a> {
     /// How long the broker is to keep the message back; zero for at once.
     pub fn delay(&self) -> Duration {
         self.delay
+    }
+
+    /// What the author said that only a transport with options of this type knows; see [`TransportOptions`].
+    pub fn options<O: TransportOptions>(&self) -> Option<&'a O> {
+        self.options.get()
+    }
+
+    /// All of that, whatever the transport: for one that hands messages on to another.
+    pub fn option_set(&self) -> &'a OptionSet {
+        self.options
     }
 }

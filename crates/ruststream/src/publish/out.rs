@@ -41,7 +41,7 @@ impl<T: ?Sized> Out<T> {
         self
     }
 
-    /// Publishes `message` to `destination` once awaited; headers, key and delay are set in between.
+    /// Publishes `message` to `destination` once awaited; headers, key, delay and options are set in between.
     ///
     /// # Errors
     ///

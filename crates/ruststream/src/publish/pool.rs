@@ -33,7 +33,6 @@ impl Pool {
     }
 
     /// An empty message.
-    #[expect(clippy::unnecessary_box_returns, reason = "the boxes are what is kept")]
     pub(crate) fn take(&self) -> Box<Prepared> {
         self.free
             .lock()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::message::{HeaderMap, Outgoing, header};
+use crate::message::{HeaderMap, OptionSet, Outgoing, TransportOptions, header};
 
 /// One message, encoded and owned, about to be sent: what a [`PublishLayer`](super::PublishLayer) sees.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +15,7 @@ pub struct Prepared {
     pub(crate) headers: HeaderMap,
     pub(crate) key: Option<Bytes>,
     pub(crate) delay: Duration,
+    pub(crate) options: OptionSet,
 }
 
 impl Prepared {
@@ -58,6 +59,16 @@ impl Prepared {
         self.delay
     }
 
+    /// Its options for the transport whose type this is; see [`TransportOptions`].
+    pub fn options<O: TransportOptions>(&self) -> Option<&O> {
+        self.options.get()
+    }
+
+    /// Sets its options for the transport whose type this is, in the place of those that were set.
+    pub fn set_options(&mut self, options: impl TransportOptions) {
+        self.options.insert(options);
+    }
+
     /// Makes it empty again; its buffers stay.
     pub(crate) fn clear(&mut self) {
         self.destination = Cow::Borrowed("");
@@ -65,13 +76,15 @@ impl Prepared {
         self.headers.clear();
         self.key = None;
         self.delay = Duration::ZERO;
+        self.options.clear();
     }
 
     /// The message as a transport takes it.
     pub(crate) fn outgoing(&self) -> Outgoing<'_> {
         let mut outgoing = Outgoing::new(&self.destination, &self.payload)
             .with_headers(&self.headers)
-            .with_delay(self.delay);
+            .with_delay(self.delay)
+            .with_options(&self.options);
         if let Some(key) = &self.key {
             outgoing = outgoing.with_key(key);
         }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::{Pool, Prepared, PublishLayers};
 use crate::codec::{Codec, Encode};
-use crate::message::{HeaderMap, Outgoing};
+use crate::message::{HeaderMap, Outgoing, TransportOptions};
 use crate::transport::{ErrorKind, Publish, PublishError, TransportError};
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -56,7 +56,7 @@ impl Publisher {
         &self.codec
     }
 
-    /// Publishes `message` to `destination` once awaited; headers, key and delay are set in between.
+    /// Publishes `message` to `destination` once awaited; headers, key, delay and options are set in between.
     ///
     /// # Errors
     ///
@@ -197,6 +197,12 @@ impl Publishing {
     /// Sets how long the broker keeps the message back.
     pub fn delay(self, delay: Duration) -> Self {
         self.with(|prepared| prepared.delay = delay)
+    }
+
+    /// Sets what one transport lets its users say beside that, in the place of what was set by the same type. Other transports
+    /// leave it alone; see [`TransportOptions`].
+    pub fn options(self, options: impl TransportOptions) -> Self {
+        self.with(|prepared| prepared.options.insert(options))
     }
 
     pub(crate) fn with(mut self, change: impl FnOnce(&mut Prepared)) -> Self {

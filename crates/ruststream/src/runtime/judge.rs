@@ -238,6 +238,6 @@ fn copy_of(message: &Incoming<'_>, letter: &DeadLetter, destination: String) -> 
         payload: message.payload().to_vec(),
         headers,
         key: message.key().map(bytes::Bytes::copy_from_slice),
-        delay: Duration::ZERO,
+        ..Prepared::default()
     }
 }

@@ -41,7 +41,7 @@ impl TestBroker {
         &self.stand_in.label
     }
 
-    /// Publishes `message` to `destination` once awaited; headers, key and delay are set in between.
+    /// Publishes `message` to `destination` once awaited; headers, key, delay and options are set in between.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ impl TestBroker {
         decoded
     }
 
-    /// As [`published`](Self::published), with the messages as they were sent: bytes, headers, key and delay.
+    /// As [`published`](Self::published), with the messages as they were sent: bytes, headers, key, delay and options.
     pub fn raw_published(&self, destination: &str) -> Vec<Message> {
         let mut messages = self.messages();
         messages.retain(|message| message.destination == destination);

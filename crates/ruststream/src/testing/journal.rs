@@ -169,6 +169,7 @@ impl Journal {
                     headers: message.headers().clone(),
                     key: message.key().map(Bytes::copy_from_slice),
                     delay: message.delay(),
+                    options: message.option_set().clone(),
                 },
                 state: Confirmation::Awaited,
             }),

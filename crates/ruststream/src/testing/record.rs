@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::codec::Codec;
 use crate::handler::{self, FailureKind, HandlerOutcome};
-use crate::message::{HeaderMap, Incoming, header};
+use crate::message::{HeaderMap, Incoming, OptionSet, TransportOptions, header};
 use crate::transport::DeadReason;
 
 /// One call of a handler. `T` is its message, or `Bytes` where they were asked for raw.
@@ -100,9 +100,15 @@ pub struct Message {
     pub key: Option<Bytes>,
     /// How long the broker was to keep it back.
     pub delay: Duration,
+    pub(super) options: OptionSet,
 }
 
 impl Message {
+    /// Its options for the transport whose type this is; see [`TransportOptions`].
+    pub fn options<O: TransportOptions>(&self) -> Option<&O> {
+        self.options.get()
+    }
+
     /// Reads the payload, as the content type says, or as JSON where it says nothing.
     ///
     /// # Panics

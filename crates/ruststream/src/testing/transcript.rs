@@ -114,6 +114,9 @@ fn publish(published: &Published, broker: &TestBroker) -> String {
     if !message.delay.is_zero() {
         let _ = write!(text, ", delayed by {}", clock::text(message.delay));
     }
+    if !message.options.is_empty() {
+        let _ = write!(text, ", options {:?}", message.options);
+    }
     match &published.state {
         Confirmation::Awaited => text.push_str(" => not confirmed"),
         Confirmation::Refused(error) => {

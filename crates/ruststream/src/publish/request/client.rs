@@ -15,7 +15,7 @@ use super::RequestError;
 use super::pending::{Expected, Pending};
 use crate::codec::{Codec, Encode};
 use crate::handler::Message;
-use crate::message::{HeaderMap, header};
+use crate::message::{HeaderMap, TransportOptions, header};
 use crate::publish::{Publisher, Publishing};
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -105,7 +105,7 @@ impl Client {
         }
     }
 
-    /// Sends `message` to `destination` once awaited, and answers with the reply; headers, key and time-out are set in between.
+    /// Sends `message` to `destination` once awaited, and answers with the reply; headers, key, options and time-out are set in between.
     ///
     /// # Errors
     ///
@@ -178,6 +178,12 @@ impl<A> Request<A> {
     /// Sets the key: messages of one key keep their order where the subscription is ordered by it.
     pub fn key(mut self, key: impl Into<Bytes>) -> Self {
         self.publishing = self.publishing.key(key);
+        self
+    }
+
+    /// Sets what one transport lets its users say beside that; see [`TransportOptions`].
+    pub fn options(mut self, options: impl TransportOptions) -> Self {
+        self.publishing = self.publishing.options(options);
         self
     }
 }
