@@ -270,7 +270,7 @@ async fn halves(path: PathBuf, count: usize, in_turn: bool, deep: usize) -> Resu
     fill(&connection.publisher(), count).await?;
     checkpoint(&mut plain).await?;
     plain.close().await?;
-    let (mut fetch, mut settle) = Inbox::queue("orders")?.open(&connection).await?;
+    let (mut fetch, mut settle) = Inbox::queue("orders").open(&connection).await?;
     let start = Instant::now();
     let mut done = 0;
     let mut chunk = Vec::with_capacity(CHUNK);

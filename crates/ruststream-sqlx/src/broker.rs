@@ -146,7 +146,7 @@ impl Broker for SqlxBroker {
         format!("sqlite {}", self.settings.path.display())
     }
 
-    fn source(&self, name: &str) -> Result<Inbox, TransportError> {
+    fn source(&self, name: &str) -> Inbox {
         Inbox::queue(name)
     }
 

@@ -33,7 +33,7 @@
 //! let connection = SqlxBroker::sqlite(path).connect().await?;
 //! connection.publisher().publish(&[Outgoing::new("orders", b"one")]).await?;
 //!
-//! let (mut fetch, mut settle) = Inbox::queue("orders")?.open(&connection).await?;
+//! let (mut fetch, mut settle) = Inbox::queue("orders").open(&connection).await?;
 //! let mut deliveries = Vec::new();
 //! fetch.fetch(64, &mut deliveries).await?;
 //! assert_eq!(deliveries[0].payload(), b"one");

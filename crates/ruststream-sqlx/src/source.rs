@@ -25,9 +25,8 @@ const LONGEST_NAME: usize = 200;
 /// use std::time::Duration;
 /// use ruststream_sqlx::Inbox;
 ///
-/// let orders = Inbox::queue("orders")?.lease(Duration::from_secs(5));
-/// assert!(Inbox::queue("").is_err());
-/// # Ok::<(), ruststream::transport::TransportError>(())
+/// let orders = Inbox::queue("orders").lease(Duration::from_secs(5));
+/// # let _ = orders;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Inbox {
@@ -38,15 +37,12 @@ pub struct Inbox {
 impl Inbox {
     /// The queue of this name; any text of 1 to 200 bytes. It needs no making: a queue is there as soon as someone names it.
     ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Invalid`] where the name is empty or too long.
-    pub fn queue(name: &str) -> Result<Self, TransportError> {
-        check_name(name)?;
-        Ok(Self {
-            queue: name.into(),
+    /// A name that is empty or too long is told when the app is checked or started.
+    pub fn queue(name: impl AsRef<str>) -> Self {
+        Self {
+            queue: name.as_ref().into(),
             lease: DEFAULT_LEASE,
-        })
+        }
     }
 
     /// Sets how long a delivery is leased: 30 seconds unless set, and at least a millisecond.
@@ -91,7 +87,12 @@ impl Source for Inbox {
             .with_attempts()
     }
 
+    fn check(&self) -> Result<(), TransportError> {
+        check_name(&self.queue)
+    }
+
     async fn open(&self, connection: &SqlxConnection) -> Result<(InboxFetch, InboxSettle), TransportError> {
+        self.check()?;
         let writer = connection.writer();
         writer.check_open()?;
         let book = Book::default();

@@ -28,7 +28,7 @@ impl Harness for SqliteFile {
     }
 
     fn leased_source(&self, name: &str, lease: Duration) -> Option<Inbox> {
-        Some(Inbox::queue(name).unwrap().lease(lease))
+        Some(Inbox::queue(name).lease(lease))
     }
 
     async fn dead_letters(&self, name: &str) -> Result<Option<Vec<Vec<u8>>>, TransportError> {

@@ -116,8 +116,13 @@ async fn a_name_that_cannot_be_is_refused_with_a_reason() {
     let file = File::new();
     let connection = file.connect().await;
     for (name, word) in [(String::new(), "empty"), ("n".repeat(201), "201 bytes")] {
-        let error = Inbox::queue(&name).unwrap_err();
+        let queue = Inbox::queue(&name);
+        let error = queue.check().unwrap_err();
         assert!(!error.is_transient());
+        assert_eq!(
+            queue.open(&connection).await.err().map(|error| error.to_string()),
+            Some(error.to_string())
+        );
         assert!(error.to_string().contains(word), "{error}");
         let refused = connection
             .publisher()
@@ -301,7 +306,7 @@ async fn headers_that_cannot_be_decoded_make_a_dead_letter_and_stop_no_one() {
 
 #[tokio::test]
 async fn a_source_says_what_the_table_does_itself() {
-    let inbox = Inbox::queue("orders").unwrap().lease(Duration::from_millis(300));
+    let inbox = Inbox::queue("orders").lease(Duration::from_millis(300));
     let capabilities = inbox.capabilities();
     assert_eq!(inbox.name(), "orders");
     assert_eq!(capabilities.lease(), Some(Duration::from_millis(300)));

@@ -358,7 +358,7 @@ async fn a_closed_connection_says_so_and_its_file_is_whole() {
             .await
             .is_err()
     );
-    assert!(Inbox::queue("orders").unwrap().open(&connection).await.is_err());
+    assert!(Inbox::queue("orders").open(&connection).await.is_err());
     assert!(connection.dead_letters().list("orders", 1).await.is_err());
     // The last one out has emptied the log into the file.
     assert!(!file.path().with_file_name("queue.db-wal").exists());

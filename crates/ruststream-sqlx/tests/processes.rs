@@ -67,7 +67,7 @@ async fn child() {
         return;
     };
     let connection = SqlxBroker::sqlite(path).connect().await.unwrap();
-    let inbox = Inbox::queue("orders").unwrap().lease(Duration::from_secs(1));
+    let inbox = Inbox::queue("orders").lease(Duration::from_secs(1));
     let mut orders = open(&connection, &inbox).await;
     match role.as_str() {
         "publish" => {

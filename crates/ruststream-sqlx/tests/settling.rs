@@ -167,7 +167,7 @@ async fn a_lease_that_ran_out_gives_the_message_to_another_and_fences_the_first_
     let file = File::new();
     let connection = file.connect().await;
     publish(&connection, "orders", &[b"x"]).await;
-    let inbox = Inbox::queue("orders").unwrap().lease(Duration::from_millis(100));
+    let inbox = Inbox::queue("orders").lease(Duration::from_millis(100));
     let mut slow = open(&connection, &inbox).await;
     let mut other = subscribe(&connection, "orders").await;
     let late = slow.next(1).await;
@@ -197,7 +197,7 @@ async fn no_late_verdict_does_anything() {
         let file = File::new();
         let connection = file.connect().await;
         publish(&connection, "orders", &[b"x"]).await;
-        let inbox = Inbox::queue("orders").unwrap().lease(Duration::from_millis(50));
+        let inbox = Inbox::queue("orders").lease(Duration::from_millis(50));
         let mut slow = open(&connection, &inbox).await;
         let mut other = subscribe(&connection, "orders").await;
         let late = slow.next(1).await;
@@ -225,11 +225,7 @@ async fn a_renewed_lease_lasts() {
         .poll_interval(Duration::from_millis(5));
     let connection = broker.connect().await.unwrap();
     publish_numbers(&connection, "orders", 3).await;
-    let mut orders = open(
-        &connection,
-        &Inbox::queue("orders").unwrap().lease(Duration::from_secs(3)),
-    )
-    .await;
+    let mut orders = open(&connection, &Inbox::queue("orders").lease(Duration::from_secs(3))).await;
     let mut other = subscribe(&connection, "orders").await;
     let mut got = orders.take(3).await;
     let dropped = got.pop();

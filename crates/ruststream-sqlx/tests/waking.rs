@@ -153,11 +153,7 @@ async fn a_lease_that_ends_wakes_who_waits() {
     let file = File::new();
     let connection = file.connect().await;
     publish(&connection, "orders", &[b"x"]).await;
-    let mut first = open(
-        &connection,
-        &Inbox::queue("orders").unwrap().lease(Duration::from_millis(200)),
-    )
-    .await;
+    let mut first = open(&connection, &Inbox::queue("orders").lease(Duration::from_millis(200))).await;
     let mut second = subscribe(&connection, "orders").await;
     let start = Instant::now();
     let _given_up = first.next(1).await;

@@ -136,6 +136,14 @@ fn a_name_that_the_broker_cannot_have_is_refused() {
 }
 
 #[test]
+fn a_source_that_cannot_be_is_refused_before_anything_is_connected() {
+    let error = refused(orders(), |orders| {
+        orders.source(Queue::broadcast("prices.*"));
+    });
+    assert!(error.to_string().contains("use `Queue::new`"), "{error}");
+}
+
+#[test]
 fn dead_letters_to_the_queue_that_they_come_from_are_refused() {
     let error = refused(orders(), |orders| {
         orders.dead_letter("orders");

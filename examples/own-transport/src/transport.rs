@@ -76,9 +76,8 @@ impl Broker for QueueBroker {
         format!("queue server {}", self.address)
     }
 
-    fn source(&self, name: &str) -> Result<QueueSource, TransportError> {
-        error::check_name(name)?;
-        Ok(QueueSource { name: name.to_owned() })
+    fn source(&self, name: &str) -> QueueSource {
+        QueueSource { name: name.to_owned() }
     }
 
     async fn connect(&self) -> Result<QueueConnection, TransportError> {
@@ -227,7 +226,12 @@ impl Source for QueueSource {
         Capabilities::none().with_attempts()
     }
 
+    fn check(&self) -> Result<(), TransportError> {
+        error::check_name(&self.name)
+    }
+
     async fn open(&self, connection: &QueueConnection) -> Result<(QueueFetch, QueueSettle), TransportError> {
+        self.check()?;
         let broker = &connection.client.broker;
         let owner = Owner::default();
         let mut fetch = QueueFetch {

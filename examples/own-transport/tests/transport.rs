@@ -43,7 +43,7 @@ impl Setting {
     }
 
     async fn open(&self) -> (QueueFetch, QueueSettle) {
-        let source = self.broker.source("orders").unwrap();
+        let source = self.broker.source("orders");
         source.open(&self.connection).await.unwrap()
     }
 
@@ -132,7 +132,7 @@ async fn a_fetch_outlasts_polls_that_bring_nothing() {
     let setting = Setting::new().await;
     let broker = setting.broker.clone().deadline(Duration::from_millis(400));
     let connection = broker.connect().await.unwrap();
-    let (mut fetching, _settling) = broker.source("orders").unwrap().open(&connection).await.unwrap();
+    let (mut fetching, _settling) = broker.source("orders").open(&connection).await.unwrap();
 
     let in_vain = timeout(Duration::from_secs(1), fetch_one(&mut fetching)).await;
     assert!(in_vain.is_err());

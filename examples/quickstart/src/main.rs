@@ -71,8 +71,8 @@ fn app() -> Result<RustStream, Box<dyn std::error::Error>> {
     };
     let database = SqlxBroker::sqlite(folder.join("orders.db"));
     // A short lease, so that what a killed process had in hand comes back while you watch.
-    let orders = Inbox::queue("orders")?.lease(Duration::from_secs(3));
-    let receipts = Inbox::queue("receipts")?.lease(Duration::from_secs(3));
+    let orders = Inbox::queue("orders").lease(Duration::from_secs(3));
+    let receipts = Inbox::queue("receipts").lease(Duration::from_secs(3));
     let watched = (database.clone(), shop.ledger.clone());
 
     let app = RustStream::new(AppInfo::new("quickstart", env!("CARGO_PKG_VERSION")))

@@ -108,8 +108,18 @@ async fn settings_that_cannot_work_are_refused_before_anything_starts() {
     assert!(error.to_string().contains(".workers(0)"), "{error}");
     assert!(!file.path().exists(), "nothing was opened");
 
-    let error = Inbox::queue("").unwrap_err().to_string();
-    assert!(error.contains("the name of the queue is empty"), "{error}");
+    let error = RustStream::new(AppInfo::new("case", "1.0.0"))
+        .with_broker(file.broker(), |broker| {
+            broker.include(ignore).source(Inbox::queue(""));
+        })
+        .build()
+        .check()
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("`ignore`") && error.contains("the name of the queue is empty"),
+        "{error}"
+    );
 }
 
 #[derive(Debug, Clone, Default)]
@@ -144,7 +154,7 @@ async fn names_with_odd_characters_are_queues_like_others() {
         let running = RustStream::new(AppInfo::new("case", "1.0.0"))
             .state(seen.clone())
             .with_broker(file.broker(), |broker| {
-                broker.include(see).source(Inbox::queue(name).unwrap());
+                broker.include(see).source(Inbox::queue(name));
             })
             .start()
             .await

@@ -100,7 +100,7 @@ async fn app(file: &File, clock: &Clock, calls: &Arc<[AtomicUsize; 60]>) -> Runn
     RustStream::new(AppInfo::new("case", "1.0.0"))
         .state(Arc::clone(calls))
         .with_broker(file.broker().clock(clock.source()), |broker| {
-            let inbox = Inbox::queue("numbers").unwrap().lease(SECOND);
+            let inbox = Inbox::queue("numbers").lease(SECOND);
             broker.include(count).source(inbox).workers(20);
         })
         .start()

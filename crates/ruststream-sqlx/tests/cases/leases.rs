@@ -75,7 +75,7 @@ async fn handlers_with_a_small_pool_on_the_same_file_starve_no_lease() {
     let running = RustStream::new(AppInfo::new("case", "1.0.0"))
         .state(shop.clone())
         .with_broker(file.broker(), |broker| {
-            let inbox = Inbox::queue("orders").unwrap().lease(SECOND);
+            let inbox = Inbox::queue("orders").lease(SECOND);
             broker.include(book).source(inbox).workers(32);
         })
         .start()

@@ -72,7 +72,7 @@ pub(crate) struct Subscription {
 }
 
 pub(crate) async fn subscribe(connection: &SqlxConnection, queue: &str) -> Subscription {
-    open(connection, &Inbox::queue(queue).unwrap()).await
+    open(connection, &Inbox::queue(queue)).await
 }
 
 pub(crate) async fn open(connection: &SqlxConnection, inbox: &Inbox) -> Subscription {

@@ -81,7 +81,7 @@ impl<B: Broker> Live for Connected<B> {
         Box::pin(async move {
             let Self { label, .. } = self;
             let refused = |error| AppError::broker(format!("cannot open `{name}` for replies on {label}"), error);
-            let source = self.broker.reply_source(&name).map_err(refused)?;
+            let source = self.broker.reply_source(&name);
             let opening = Opening {
                 handler: Replies(pending).into_handler(self.publisher.clone()),
                 settings: Settings::default(),
@@ -140,11 +140,13 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                     .map(|problem| format!("{place}: {problem}")),
             );
             let name = match source {
-                SourceChoice::Given(opener) => opener.name().to_owned(),
+                SourceChoice::Given(opener) => {
+                    problems.extend(Opener::check(&**opener).err().map(|error| format!("{place}: {error}")));
+                    opener.name().to_owned()
+                }
                 SourceChoice::ByName => {
-                    if let Err(error) = self.broker.source(&definition.name) {
-                        problems.push(format!("{place}: {error}"));
-                    }
+                    let checked = Source::check(&self.broker.source(&definition.name));
+                    problems.extend(checked.err().map(|error| format!("{place}: {error}")));
                     if let Some((other, _)) = by_name.iter().find(|(_, name)| **name == *definition.name) {
                         problems.push(format!(
                             "{place}: `{other}` reads the same name, so each message would go to one of the two by chance; give them \
@@ -189,12 +191,7 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                 } = subscription;
                 let opener: Box<dyn Opener<B::Connection>> = match source {
                     SourceChoice::Given(opener) => opener,
-                    SourceChoice::ByName => match broker.source(&definition.name) {
-                        Ok(source) => Box::new(source),
-                        Err(error) => {
-                            return Err(AppError::broker(format!("`{}` on {label}", definition.name), error));
-                        }
-                    },
+                    SourceChoice::ByName => Box::new(broker.source(&definition.name)),
                 };
                 let name: Arc<str> = opener.name().into();
                 let opening = Opening {
@@ -267,6 +264,8 @@ pub(super) type Opened = (Arc<Shared>, BoxFuture<'static, ()>);
 pub(super) trait Opener<C: Connection>: Send + Sync {
     fn name(&self) -> &str;
 
+    fn check(&self) -> Result<(), TransportError>;
+
     /// Opens the source, and answers the subscription with the future that runs it.
     fn open_and_run<'a>(
         &'a self,
@@ -280,6 +279,10 @@ pub(super) trait Opener<C: Connection>: Send + Sync {
 impl<Src: Source> Opener<Src::Connection> for Src {
     fn name(&self) -> &str {
         Source::name(self)
+    }
+
+    fn check(&self) -> Result<(), TransportError> {
+        Source::check(self)
     }
 
     fn open_and_run<'a>(

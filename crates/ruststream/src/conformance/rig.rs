@@ -73,22 +73,16 @@ impl<'h, H: Harness> Rig<'h, H> {
     }
 
     /// A source of its own for an app, on the name and with the leases of this rig.
-    pub(super) fn source_for(&self, broker: &H::Broker) -> Result<SourceOf<H>, Violation> {
+    pub(super) fn source_for(&self, broker: &H::Broker) -> SourceOf<H> {
         let leased = self
             .lease
             .and_then(|lease| self.harness.leased_source(&self.name, lease));
-        match leased {
-            Some(source) => Ok(source),
-            None => broker.source(&self.name).map_err(|error| failed("source", &error)),
-        }
+        leased.unwrap_or_else(|| broker.source(&self.name))
     }
 
     async fn on(harness: &'h H, name: String, source: Option<SourceOf<H>>) -> Result<Self, Violation> {
         let broker = harness.broker();
-        let source = match source {
-            Some(source) => source,
-            None => broker.source(&name).map_err(|error| failed("source", &error))?,
-        };
+        let source = source.unwrap_or_else(|| broker.source(&name));
         let connection = within(harness.deadline(), "connect", broker.connect()).await?;
         Ok(Self {
             harness,

@@ -43,7 +43,7 @@ impl Service {
         set: impl FnOnce(&mut Subscription<H::Broker>),
     ) -> Result<Self, Violation> {
         let broker = rig.harness.broker();
-        let source = rig.source_for(&broker)?;
+        let source = rig.source_for(&broker);
         let app = RustStream::new(AppInfo::new("conformance", env!("CARGO_PKG_VERSION")))
             .shutdown_grace(grace)
             .with_broker(broker, |broker| set(broker.include(handler).source(source)))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::faults::{Faults, Operation};
 use super::publish::MemoryPublisher;
-use super::route::{Directory, check_source};
+use super::route::Directory;
 use super::source::Queue;
 use crate::transport::{Broker, Connection, ErrorKind, TransportError};
 
@@ -29,7 +29,7 @@ use crate::transport::{Broker, Connection, ErrorKind, TransportError};
 /// broker.publisher().publish(&[Outgoing::new("orders", b"one")]).await?;
 ///
 /// let connection = broker.connect().await?;
-/// let (mut fetch, mut settle) = broker.source("orders")?.open(&connection).await?;
+/// let (mut fetch, mut settle) = broker.source("orders").open(&connection).await?;
 /// let mut deliveries = Vec::new();
 /// fetch.fetch(64, &mut deliveries).await?;
 /// assert_eq!(deliveries[0].payload(), b"one");
@@ -175,15 +175,13 @@ impl Broker for MemoryBroker {
         "memory".to_owned()
     }
 
-    fn source(&self, name: &str) -> Result<Queue, TransportError> {
-        check_source(name)?;
-        Ok(Queue::new(name))
+    fn source(&self, name: &str) -> Queue {
+        Queue::new(name)
     }
 
     /// A broadcast: its queue ends with the subscription.
-    fn reply_source(&self, name: &str) -> Result<Queue, TransportError> {
-        check_source(name)?;
-        Ok(Queue::broadcast(name))
+    fn reply_source(&self, name: &str) -> Queue {
+        Queue::broadcast(name)
     }
 
     async fn connect(&self) -> Result<MemoryConnection, TransportError> {

@@ -79,7 +79,7 @@ impl Source for Queue {
         }
     }
 
-    async fn open(&self, connection: &MemoryConnection) -> Result<(MemoryFetch, MemorySettle), TransportError> {
+    fn check(&self) -> Result<(), TransportError> {
         check_source(&self.name)?;
         if self.broadcast && super::route::is_pattern(&self.name) {
             return Err(TransportError::new(
@@ -90,6 +90,11 @@ impl Source for Queue {
                 ),
             ));
         }
+        Ok(())
+    }
+
+    async fn open(&self, connection: &MemoryConnection) -> Result<(MemoryFetch, MemorySettle), TransportError> {
+        self.check()?;
         let shared = connection.open(super::Operation::Open)?;
         let capacity = shared.capacity();
         let store = {

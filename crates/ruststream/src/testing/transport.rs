@@ -40,12 +40,12 @@ impl Broker for StandIn {
         self.label.clone()
     }
 
-    fn source(&self, name: &str) -> Result<StandInSource, TransportError> {
-        self.memory.source(name).map(StandInSource)
+    fn source(&self, name: &str) -> StandInSource {
+        StandInSource(self.memory.source(name))
     }
 
-    fn reply_source(&self, name: &str) -> Result<StandInSource, TransportError> {
-        self.memory.reply_source(name).map(StandInSource)
+    fn reply_source(&self, name: &str) -> StandInSource {
+        StandInSource(self.memory.reply_source(name))
     }
 
     async fn connect(&self) -> Result<StandInConnection, TransportError> {

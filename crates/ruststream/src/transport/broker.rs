@@ -12,23 +12,14 @@ pub trait Broker: Send + Sync + 'static {
     /// What and where the broker is, for people: `sqlite orders.db`. Never contains a secret.
     fn label(&self) -> String;
 
-    /// The source that a subscription by `name` reads.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Invalid`](super::ErrorKind::Invalid) where this broker can have no such name; the text says what is wrong
-    /// with it.
-    fn source(&self, name: &str) -> Result<Self::Source, TransportError>;
+    /// The source that a subscription by `name` reads. What is wrong with the name is told by its [`check`](Source::check).
+    fn source(&self, name: &str) -> Self::Source;
 
     /// The source that one client reads the replies to its requests from. `name` is made up for it, and no one else reads it.
     ///
     /// An ordinary [`source`](Self::source) where nothing else is written. A broker that can makes it a place that ends with
     /// the subscription.
-    ///
-    /// # Errors
-    ///
-    /// As [`source`](Self::source).
-    fn reply_source(&self, name: &str) -> Result<Self::Source, TransportError> {
+    fn reply_source(&self, name: &str) -> Self::Source {
         self.source(name)
     }
 
@@ -76,6 +67,16 @@ pub trait Source: Send + Sync + 'static {
 
     /// What the transport does itself for this source.
     fn capabilities(&self) -> Capabilities;
+
+    /// Says what is wrong with the source itself, so that an app is told before it connects anywhere: an impossible name,
+    /// settings at odds. Constructors and setters need no `Result` then.
+    ///
+    /// # Errors
+    ///
+    /// A permanent one, whose text names what is at fault and the fix.
+    fn check(&self) -> Result<(), TransportError> {
+        Ok(())
+    }
 
     /// Makes what the source needs on the server (table, group, queue) and opens both halves.
     ///

@@ -88,11 +88,11 @@ impl Broker for Reduced {
         "reduced".to_owned()
     }
 
-    fn source(&self, name: &str) -> Result<ReducedSource, TransportError> {
-        Ok(ReducedSource {
-            queue: self.broker.source(name)?,
+    fn source(&self, name: &str) -> ReducedSource {
+        ReducedSource {
+            queue: self.broker.source(name),
             settings: self.clone(),
-        })
+        }
     }
 
     async fn connect(&self) -> Result<ReducedConnection, TransportError> {

@@ -194,7 +194,7 @@ fn put_together(service: Service) -> RustStream {
         .state(shared)
         .with_broker(SqlxBroker::sqlite(path), |broker| {
             for queue in queues {
-                let inbox = Inbox::queue(&queue.name).unwrap().lease(queue.lease);
+                let inbox = Inbox::queue(&queue.name).lease(queue.lease);
                 let subscription = broker.include(work).source(inbox);
                 subscription
                     .workers(queue.workers)

@@ -155,16 +155,16 @@ impl Broker for Broken {
         format!("broken: {:?}", self.0.flaw)
     }
 
-    fn source(&self, name: &str) -> Result<BrokenSource, TransportError> {
+    fn source(&self, name: &str) -> BrokenSource {
         let queue = if self.0.has(Flaw::GivesEachConsumerAll) {
             Queue::broadcast(name)
         } else {
             Queue::new(name)
         };
-        Ok(BrokenSource {
+        BrokenSource {
             shared: Arc::clone(&self.0),
             queue,
-        })
+        }
     }
 
     async fn connect(&self) -> Result<BrokenConnection, TransportError> {
