@@ -83,7 +83,7 @@ impl Instance {
     /// Tells it to end and waits until it has.
     pub fn stop(&mut self) {
         if let Some(mut child) = self.running.take() {
-            process::signal(child.id(), Signal::TERM);
+            process::signal(child.id(), self.kind.recipe().stops_by());
             let ended = process::wait_until(STOP, || matches!(child.try_wait(), Ok(Some(_))));
             if !ended {
                 end(&mut child, Signal::KILL, Duration::from_secs(10));

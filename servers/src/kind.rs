@@ -3,11 +3,17 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::{Error, Settings, redis};
+use rustix::process::Signal;
+
+use crate::{Error, Settings, maria, postgres, redis};
 
 /// A kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
+    /// `PostgreSQL`.
+    Postgres,
+    /// `MariaDB`.
+    Maria,
     /// One Redis server.
     Redis,
 }
@@ -34,6 +40,11 @@ pub(crate) trait Recipe {
         let _ = (place, port);
     }
 
+    /// The signal that tells it to end without waiting for its clients.
+    fn stops_by(&self) -> Signal {
+        Signal::TERM
+    }
+
     /// The user it runs as when this process is root's; `None` for root itself.
     fn user(&self) -> Option<&'static str> {
         None
@@ -45,11 +56,13 @@ pub(crate) trait Recipe {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 1] = [Kind::Redis];
+    pub const ALL: [Kind; 3] = [Kind::Postgres, Kind::Maria, Kind::Redis];
 
     /// Its name on the command line and in file names.
     pub fn name(self) -> &'static str {
         match self {
+            Kind::Postgres => "postgres",
+            Kind::Maria => "maria",
             Kind::Redis => "redis",
         }
     }
@@ -57,6 +70,8 @@ impl Kind {
     /// The environment variable whose URL is used in place of a private instance.
     pub fn variable(self) -> &'static str {
         match self {
+            Kind::Postgres => "RUSTSTREAM_POSTGRES_URL",
+            Kind::Maria => "RUSTSTREAM_MYSQL_URL",
             Kind::Redis => "RUSTSTREAM_REDIS_URL",
         }
     }
@@ -64,12 +79,16 @@ impl Kind {
     /// A program that is there when it is installed, and the Debian packages that bring it.
     pub(crate) fn needs(self) -> (&'static str, &'static [&'static str]) {
         match self {
+            Kind::Postgres => (postgres::SERVER, &["postgresql"]),
+            Kind::Maria => (maria::SERVER, &["mariadb-server"]),
             Kind::Redis => ("/usr/bin/redis-server", &["redis-server"]),
         }
     }
 
     pub(crate) fn recipe(self) -> &'static dyn Recipe {
         match self {
+            Kind::Postgres => &postgres::Postgres,
+            Kind::Maria => &maria::Maria,
             Kind::Redis => &redis::Redis,
         }
     }

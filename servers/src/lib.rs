@@ -20,6 +20,8 @@ mod error;
 mod install;
 mod instance;
 mod kind;
+mod maria;
+mod postgres;
 mod process;
 mod proxy;
 mod redis;

@@ -65,7 +65,7 @@ pub fn stop_shared(kind: Kind) -> Result<bool, Error> {
     let place = place_of(kind)?;
     if let Some(running) = &running {
         let all = process::tree(running.pid);
-        process::signal(running.pid, Signal::TERM);
+        process::signal(running.pid, kind.recipe().stops_by());
         let ended = || !all.iter().any(|pid| process::runs(*pid));
         if !process::wait_until(Duration::from_secs(10), ended) {
             for pid in &all {

@@ -76,3 +76,20 @@ fn shared_servers_are_started_once() -> Result {
     assert_eq!(servers::shared_running(Kind::Redis)?, Some(first));
     Ok(())
 }
+
+#[test]
+fn databases_start_again_after_a_kill_and_a_stop() -> Result {
+    for kind in [Kind::Postgres, Kind::Maria] {
+        let mut server = Instance::start(kind, Settings { durable: true })?;
+        // A client that stays: no reason to wait.
+        let link = TcpStream::connect(("127.0.0.1", server.port()))?;
+        server.kill();
+        assert!(TcpStream::connect(("127.0.0.1", server.port())).is_err());
+        server.start_again()?;
+        server.stop();
+        assert!(TcpStream::connect(("127.0.0.1", server.port())).is_err());
+        server.start_again()?;
+        drop(link);
+    }
+    Ok(())
+}
