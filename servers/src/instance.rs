@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::process::{self, User};
-use crate::{Error, Kind, install};
+use crate::{Error, Kind, install, rabbit};
 
 /// How long a server may take to answer after its start.
 const START: Duration = Duration::from_secs(90);
@@ -101,6 +101,15 @@ impl Instance {
             self.running = Some(launch(self.kind, self.place.path(), self.port, self.settings)?);
         }
         Ok(())
+    }
+
+    /// Runs `rabbitmqctl` against it and answers what it prints; only for [`Kind::Rabbit`].
+    ///
+    /// # Errors
+    ///
+    /// Where the command fails, with what it said.
+    pub fn rabbitmqctl(&self, arguments: &[&str]) -> Result<String, Error> {
+        rabbit::control(self.place(), arguments)
     }
 
     /// Stops all its processes where they are (SIGSTOP): links stay open and nothing answers.

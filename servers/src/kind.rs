@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::{Error, Settings, maria, postgres, redis};
+use crate::{Error, Settings, maria, postgres, rabbit, redis};
 
 /// A kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub enum Kind {
     Maria,
     /// One Redis server.
     Redis,
+    /// One node of `RabbitMQ`.
+    Rabbit,
 }
 
 /// How a kind of server is run; each has a file of its own.
@@ -56,7 +58,7 @@ pub(crate) trait Recipe {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 3] = [Kind::Postgres, Kind::Maria, Kind::Redis];
+    pub const ALL: [Kind; 4] = [Kind::Postgres, Kind::Maria, Kind::Redis, Kind::Rabbit];
 
     /// Its name on the command line and in file names.
     pub fn name(self) -> &'static str {
@@ -64,6 +66,7 @@ impl Kind {
             Kind::Postgres => "postgres",
             Kind::Maria => "maria",
             Kind::Redis => "redis",
+            Kind::Rabbit => "rabbit",
         }
     }
 
@@ -73,6 +76,7 @@ impl Kind {
             Kind::Postgres => "RUSTSTREAM_POSTGRES_URL",
             Kind::Maria => "RUSTSTREAM_MYSQL_URL",
             Kind::Redis => "RUSTSTREAM_REDIS_URL",
+            Kind::Rabbit => "RUSTSTREAM_AMQP_URL",
         }
     }
 
@@ -82,6 +86,7 @@ impl Kind {
             Kind::Postgres => (postgres::SERVER, &["postgresql"]),
             Kind::Maria => (maria::SERVER, &["mariadb-server"]),
             Kind::Redis => ("/usr/bin/redis-server", &["redis-server"]),
+            Kind::Rabbit => (rabbit::SERVER, &["rabbitmq-server"]),
         }
     }
 
@@ -90,6 +95,7 @@ impl Kind {
             Kind::Postgres => &postgres::Postgres,
             Kind::Maria => &maria::Maria,
             Kind::Redis => &redis::Redis,
+            Kind::Rabbit => &rabbit::Rabbit,
         }
     }
 }

@@ -24,6 +24,7 @@ mod maria;
 mod postgres;
 mod process;
 mod proxy;
+mod rabbit;
 mod redis;
 mod shared;
 

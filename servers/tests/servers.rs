@@ -93,3 +93,18 @@ fn databases_start_again_after_a_kill_and_a_stop() -> Result {
     }
     Ok(())
 }
+
+#[test]
+fn a_killed_rabbit_comes_back_with_its_queues_and_obeys_its_control() -> Result {
+    let mut server = Instance::start(Kind::Rabbit, Settings { durable: true })?;
+    let declare =
+        "rabbit_amqqueue:declare(rabbit_misc:r(<<\"/\">>, queue, <<\"orders\">>), true, false, [], none, <<\"x\">>).";
+    server.rabbitmqctl(&["eval", declare])?;
+    server.kill();
+    assert!(TcpStream::connect(("127.0.0.1", server.port())).is_err());
+    server.start_again()?;
+    let queues = server.rabbitmqctl(&["list_queues", "name"])?;
+    assert!(queues.lines().any(|line| line == "orders"), "{queues}");
+    assert!(server.rabbitmqctl(&["no_such_command"]).is_err());
+    Ok(())
+}
