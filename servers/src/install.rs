@@ -13,7 +13,7 @@ const POLICY: &str = "/usr/sbin/policy-rc.d";
 /// Makes sure that the programs of `kind` are on this machine.
 pub(crate) fn ensure(kind: Kind) -> Result<(), Error> {
     let (program, packages) = kind.needs();
-    packages_with(program, packages).map_err(|error| {
+    self::program(program, packages).map_err(|error| {
         Error::new(format!(
             "{}: {error}; or set {} to the URL of a server of yours",
             kind.name(),
@@ -22,8 +22,12 @@ pub(crate) fn ensure(kind: Kind) -> Result<(), Error> {
     })
 }
 
-/// Makes sure that `program` is there, which `packages` bring.
-pub(crate) fn packages_with(program: &str, packages: &[&str]) -> Result<(), Error> {
+/// Makes sure that the file `program` is on this machine, which Debian's `packages` bring; installs them where it is not.
+///
+/// # Errors
+///
+/// Where it is missing and cannot be installed; the error names the packages.
+pub fn program(program: &str, packages: &[&str]) -> Result<(), Error> {
     if Path::new(program).exists() {
         return Ok(());
     }
