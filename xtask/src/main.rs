@@ -7,6 +7,7 @@
 )]
 
 mod code;
+mod docs;
 mod imports;
 mod lint;
 mod services;
@@ -30,6 +31,7 @@ Commands:
   lint           everything that is checked besides tests: format, clippy, docs, tree, imports
   ci             test, then lint: what has to pass before a change is merged
   services start|stop|status [NAME..]  the servers that tests and benchmarks talk to
+  docs           build the site into target/site and check its links
   tree           check that the default dependency tree stays small
   imports        check that the rooms of the crates import in one direction
   help           this text
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         ["services", "start", names @ ..] => services::start(&mut steps, names),
         ["services", "stop", names @ ..] => services::stop(&mut steps, names),
         ["services", "status"] => services::status(&mut steps),
+        ["docs"] => docs::site(&mut steps),
         ["tree"] => lint::tree(&mut steps),
         ["imports"] => lint::imports(&mut steps),
         [] => return misused("no command given"),
