@@ -122,8 +122,11 @@ pub struct Scenario {
     pub bound: Option<Bound>,
     /// The part of its time that one task of the baseline spends on round trips; none where there is no server.
     pub round_trip_share: Option<f64>,
-    /// Each other loop held against the baseline, and the crate's outbox against the one written by hand.
+    /// Each other loop held against the baseline.
     pub verdicts: BTreeMap<String, Verdict>,
+    /// Each other loop held against the best one written by hand, `tuned` or `hand`, where there is one besides the baseline.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_hand: BTreeMap<String, Verdict>,
     /// When and how the row was measured.
     pub run: Run,
 }
@@ -242,6 +245,65 @@ impl Results {
         }
     }
 
+    /// Takes over the environment of a new run, whose rows are then [`put`](Self::put) beside those that are there.
+    ///
+    /// # Errors
+    ///
+    /// Where rows are there that were measured on another machine or built in another way: one file holds only figures that can
+    /// be compared.
+    pub fn measured_in(&mut self, mut new: Environment) -> Result<(), ResultsError> {
+        let old = &mut self.environment;
+        if !self.scenarios.is_empty() {
+            let compared = [
+                ("cpu", old.cpu.clone(), new.cpu.clone()),
+                ("cores", old.cores.to_string(), new.cores.to_string()),
+                ("rustc", old.rustc.clone(), new.rustc.clone()),
+                ("rustflags", old.rustflags.clone(), new.rustflags.clone()),
+                ("profile", format!("{:?}", old.profile), format!("{:?}", new.profile)),
+            ];
+            if let Some((what, was, is)) = compared.iter().find(|(_, was, is)| was != is) {
+                return Err(ResultsError(format!(
+                    "its rows were measured with {what} `{was}`, and this run has `{is}`: figures of both do not belong in one \
+                     file. Measure all rows again (without --only), or write into another file (`--out FILE`)"
+                )));
+            }
+        }
+        old.clients.append(&mut new.clients);
+        old.features.append(&mut new.features);
+        old.servers.append(&mut new.servers);
+        self.environment = Environment {
+            clients: std::mem::take(&mut old.clients),
+            features: std::mem::take(&mut old.features),
+            servers: std::mem::take(&mut old.servers),
+            valgrind: new.valgrind.take().or_else(|| old.valgrind.take()),
+            ..new
+        };
+        Ok(())
+    }
+
+    /// Puts a row in the place of the one with its id, or at the end.
+    pub fn put(&mut self, row: Scenario) {
+        match self.scenarios.iter_mut().find(|one| one.id == row.id) {
+            Some(place) => *place = row,
+            None => self.scenarios.push(row),
+        }
+    }
+
+    /// Brings the rows of a transport into this order and drops those that are not in it. Other transports stay as they are.
+    pub fn arrange(&mut self, transport: &str, order: &[&str]) {
+        let place = |row: &Scenario| order.iter().position(|id| *id == row.id);
+        let first = self.scenarios.iter().position(|row| row.transport == transport);
+        let (mut own, mut rows): (Vec<_>, Vec<_>) = std::mem::take(&mut self.scenarios)
+            .into_iter()
+            .partition(|row| row.transport == transport);
+        own.retain(|row| place(row).is_some());
+        own.sort_by_key(place);
+        // All rows before the first of its own are others', so the position holds in what is left.
+        let first = first.unwrap_or(rows.len());
+        rows.splice(first..first, own);
+        self.scenarios = rows;
+    }
+
     /// Reads the text of a file.
     ///
     /// # Errors
@@ -330,6 +392,79 @@ mod tests {
         });
         results.write(&path).unwrap();
         assert_eq!(Results::read(&path).unwrap(), Some(results));
+    }
+
+    fn row(id: &str, workers: usize) -> Scenario {
+        Scenario {
+            id: id.to_owned(),
+            transport: id.split('.').next().unwrap().to_owned(),
+            title: String::new(),
+            about: String::new(),
+            workers,
+            baseline: "bare".to_owned(),
+            loops: BTreeMap::new(),
+            bound: None,
+            round_trip_share: None,
+            verdicts: BTreeMap::new(),
+            by_hand: BTreeMap::new(),
+            run: Run::default(),
+        }
+    }
+
+    fn ids(results: &Results) -> Vec<&str> {
+        results.scenarios.iter().map(|row| row.id.as_str()).collect()
+    }
+
+    #[test]
+    fn a_partial_run_replaces_its_rows_and_leaves_the_others() {
+        let mut results = Results::new(Environment::default());
+        for id in ["memory.drain", "sqlite.old", "sqlite.b", "redis.stream"] {
+            results.put(row(id, 1));
+        }
+        results.put(row("sqlite.b", 8));
+        results.put(row("sqlite.a", 4));
+        results.arrange("sqlite", &["sqlite.a", "sqlite.b"]);
+        assert_eq!(ids(&results), ["memory.drain", "sqlite.a", "sqlite.b", "redis.stream"]);
+        let workers: Vec<_> = results.scenarios.iter().map(|row| row.workers).collect();
+        assert_eq!(workers, [1, 4, 8, 1]);
+        results.arrange("mqtt", &["mqtt.qos0"]);
+        assert_eq!(ids(&results).len(), 4);
+    }
+
+    #[test]
+    fn rows_of_another_machine_or_compiler_are_not_mixed_with_new_ones() {
+        let old = Environment {
+            cpu: "slow".to_owned(),
+            ..Environment::default()
+        };
+        let new = || Environment {
+            cpu: "quick".to_owned(),
+            ..Environment::default()
+        };
+        let mut results = Results::new(old);
+        results.measured_in(new()).expect("no row is there yet");
+        results.measured_in(new()).unwrap();
+        results.put(row("sqlite.a", 1));
+        let other = Environment {
+            rustc: "rustc 2.0.0".to_owned(),
+            ..new()
+        };
+        let error = results.measured_in(other).unwrap_err().to_string();
+        assert!(error.contains("rustc 2.0.0") && error.contains("--out"), "{error}");
+        assert_eq!(results.environment, new(), "a refused run changes nothing");
+    }
+
+    #[test]
+    fn the_servers_and_clients_of_other_transports_stay() {
+        let with = |client: &str, date: &str| Environment {
+            date: date.to_owned(),
+            clients: BTreeMap::from([(client.to_owned(), "1".to_owned())]),
+            ..Environment::default()
+        };
+        let mut results = Results::new(with("sqlx", "yesterday"));
+        results.measured_in(with("fred", "today")).unwrap();
+        assert_eq!(results.environment.date, "today");
+        assert!(results.environment.clients.keys().eq(["fred", "sqlx"]));
     }
 
     #[test]

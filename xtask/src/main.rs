@@ -6,8 +6,8 @@
     reason = "a chore runner talks to the terminal"
 )]
 
+mod bench;
 mod code;
-mod docs;
 mod imports;
 mod lint;
 mod services;
@@ -29,9 +29,9 @@ Usage: cargo xtask <COMMAND>
 Commands:
   test [FILTER]  all tests and doc tests, with whatever set-up they need; with FILTER, the tests whose name contains it
   lint           everything that is checked besides tests: format, clippy, docs, tree, imports
-  ci             test, then lint: what has to pass before a change is merged
+  ci             test, a smoke run of bench, lint: what has to pass before a change is merged
+  bench          measure the scenarios of the benchmark pages; `bench --help` says how
   services start|stop|status [NAME..]  the servers that tests and benchmarks talk to
-  docs           build the site into target/site and check its links
   tree           check that the default dependency tree stays small
   imports        check that the rooms of the crates import in one direction
   help           this text
@@ -45,6 +45,17 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let mut steps = Steps::new(workspace_root());
     let result = match arguments.as_slice() {
+        ["bench", words @ ..] => match bench::parse(words) {
+            Ok(bench) if bench.is_help() => {
+                print!("{}", bench::HELP);
+                return ExitCode::SUCCESS;
+            }
+            Ok(bench) => bench.run(&mut steps),
+            Err(error) => {
+                eprint!("error: {error}\n\n{}", bench::HELP);
+                return ExitCode::from(2);
+            }
+        },
         ["help" | "-h" | "--help"] | [_, "-h" | "--help"] => {
             print!("{HELP}");
             return ExitCode::SUCCESS;
@@ -52,11 +63,12 @@ fn main() -> ExitCode {
         ["test"] => test::all(&mut steps),
         ["test", filter] => test::some(&mut steps, filter),
         ["lint"] => lint::all(&mut steps),
-        ["ci"] => test::all(&mut steps).and_then(|()| lint::all(&mut steps)),
+        ["ci"] => test::all(&mut steps)
+            .and_then(|()| bench::smoke(&mut steps))
+            .and_then(|()| lint::all(&mut steps)),
         ["services", "start", names @ ..] => services::start(&mut steps, names),
         ["services", "stop", names @ ..] => services::stop(&mut steps, names),
         ["services", "status"] => services::status(&mut steps),
-        ["docs"] => docs::site(&mut steps),
         ["tree"] => lint::tree(&mut steps),
         ["imports"] => lint::imports(&mut steps),
         [] => return misused("no command given"),

@@ -98,6 +98,13 @@ impl Cargo {
         self
     }
 
+    /// Adds words for the program that cargo runs.
+    pub(crate) fn pass_on(mut self, words: &[String]) -> Self {
+        self.arguments.push("--".to_owned());
+        self.arguments.extend_from_slice(words);
+        self
+    }
+
     /// Sets an environment variable for the call.
     pub(crate) fn environment(mut self, name: &'static str, value: &'static str) -> Self {
         self.environment.push((name, value));
@@ -161,6 +168,17 @@ pub(crate) struct Failed {
     step: &'static str,
     reason: String,
     rerun: String,
+}
+
+impl Failed {
+    /// A step that could not begin.
+    pub(crate) fn new(step: &'static str, reason: String, rerun: &str) -> Self {
+        Self {
+            step,
+            reason,
+            rerun: rerun.to_owned(),
+        }
+    }
 }
 
 impl fmt::Display for Failed {

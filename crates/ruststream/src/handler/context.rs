@@ -45,6 +45,7 @@ impl<'a> Context<'a> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, S: Send + Sync> Extract<'a, S> for Context<'a> {
     type Rejection = Infallible;
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Destination;
 use crate::message::{HeaderMap, OptionSet, Outgoing, TransportOptions, header};
 
 /// One message, encoded and owned, about to be sent: what a [`PublishLayer`](super::PublishLayer) sees.
@@ -26,8 +25,8 @@ impl Prepared {
     }
 
     /// Sends it elsewhere.
-    pub fn set_destination(&mut self, destination: impl Destination) {
-        self.destination = destination.into_name();
+    pub fn set_destination(&mut self, destination: impl Into<Cow<'static, str>>) {
+        self.destination = destination.into();
     }
 
     /// Its bytes.

@@ -1,0 +1,9 @@
+//! The scenarios, one folder a transport, and what all of them share: the work, and the loops `crate` and `service`.
+
+pub mod halves;
+#[cfg(feature = "memory")]
+pub mod memory;
+pub mod service;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+pub mod work;
