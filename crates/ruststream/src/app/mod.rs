@@ -13,7 +13,6 @@ mod late;
 mod moving;
 mod running;
 mod scope;
-mod signals;
 mod start;
 
 pub use builder::{AppBuilder, RustStream};

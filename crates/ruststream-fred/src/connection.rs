@@ -1,0 +1,82 @@
+//! A live connection.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ruststream::transport::{Connection, TransportError};
+
+use crate::broker::Settings;
+use crate::hub::Hub;
+use crate::publish::RedisPublisher;
+use crate::wakes::Wakes;
+
+/// A live connection to a server, a cluster, or the primary behind sentinels.
+///
+/// Each node has one link that all calls share; each subscription has one more, on which it waits.
+///
+/// # Examples
+///
+/// ```
+/// use ruststream::transport::{Broker, Connection};
+/// use ruststream_fred::RedisBroker;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let url = servers::shared(servers::Kind::Redis)?;
+/// let connection = RedisBroker::standalone(url).connect().await?;
+/// connection.ping().await?;
+/// connection.close().await;
+/// # Ok(())
+/// # }
+/// ```
+pub struct RedisConnection {
+    hub: Arc<Hub>,
+    wakes: Wakes,
+}
+
+impl RedisConnection {
+    pub(crate) async fn open(settings: Settings) -> Result<Self, TransportError> {
+        let hub = Arc::new(Hub::new(Arc::new(settings)));
+        Box::pin(hub.every_link()).await?;
+        Ok(Self {
+            hub,
+            wakes: Wakes::default(),
+        })
+    }
+
+    pub(crate) fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
+    pub(crate) fn wakes(&self) -> &Wakes {
+        &self.wakes
+    }
+}
+
+impl Connection for RedisConnection {
+    type Publisher = RedisPublisher;
+
+    fn publisher(&self) -> RedisPublisher {
+        RedisPublisher::new(Arc::clone(&self.hub), self.wakes.clone())
+    }
+
+    async fn ping(&self) -> Result<(), TransportError> {
+        let most = self.hub.settings().command_timeout;
+        for link in self.hub.every_link().await? {
+            link.call("PING", Vec::new(), most).await?;
+        }
+        Ok(())
+    }
+
+    async fn close(&self) {
+        self.hub.close();
+    }
+}
+
+impl fmt::Debug for RedisConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisConnection")
+            .field("label", &self.hub.settings().label)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,98 @@
+//! A message in hand, and what is left of it when it was handled.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use ruststream::message::HeaderMap;
+use ruststream::transport::Delivery;
+
+use crate::lease::Held;
+use crate::stream::EntryId;
+
+/// A message in hand.
+pub struct RedisDelivery {
+    pub(crate) payload: Bytes,
+    pub(crate) headers: HeaderMap,
+    pub(crate) attempt: u32,
+    pub(crate) unfinished: bool,
+    pub(crate) entry: StreamEntry,
+    pub(crate) held: Held,
+}
+
+/// What a stream knows of a delivery besides: lent through [`Delivery::fields`], where extractors find it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamEntry {
+    /// The id of the entry.
+    pub id: EntryId,
+    /// The key of the stream.
+    pub stream: Arc<str>,
+    /// The consumer group that it was read by.
+    pub group: Arc<str>,
+    /// The name of the consumer.
+    pub consumer: Arc<str>,
+    /// How often the group has delivered it, this time included.
+    pub delivery_count: u32,
+}
+
+impl Delivery for RedisDelivery {
+    type Receipt = RedisReceipt;
+
+    fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    fn is_unfinished(&self) -> bool {
+        self.unfinished
+    }
+
+    fn published_at(&self) -> Option<SystemTime> {
+        self.entry.id.time()
+    }
+
+    fn lease_id(&self) -> u64 {
+        self.held.lease_id()
+    }
+
+    fn fields(&self) -> &(dyn Any + Send + Sync) {
+        &self.entry
+    }
+
+    fn into_receipt(self) -> RedisReceipt {
+        RedisReceipt { held: self.held }
+    }
+}
+
+impl fmt::Debug for RedisDelivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisDelivery")
+            .field("entry", &self.entry)
+            .field("attempt", &self.attempt)
+            .field("payload_bytes", &self.payload.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is left of a delivery: the right to settle its entry, while no one else has it.
+pub struct RedisReceipt {
+    pub(crate) held: Held,
+}
+
+impl fmt::Debug for RedisReceipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisReceipt")
+            .field("id", self.held.id())
+            .finish_non_exhaustive()
+    }
+}
