@@ -116,7 +116,8 @@ impl RustStream {
         super::start::start(self).await
     }
 
-    /// Runs the app until SIGTERM or SIGINT, drains it, and returns. A second signal exits the process at once.
+    /// Runs the app until SIGTERM or SIGINT, drains it, and returns. A second signal exits the process at once; one within 100 ms
+    /// of the first is taken for its echo. So does the end of the grace period, where handlers block all threads for good.
     ///
     /// # Errors
     ///

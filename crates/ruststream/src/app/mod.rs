@@ -13,6 +13,7 @@ mod late;
 mod moving;
 mod running;
 mod scope;
+mod signals;
 mod start;
 
 pub use builder::{AppBuilder, RustStream};

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -10,6 +9,7 @@ use super::broker::{How, Started};
 use super::hooks::{self, Hooks};
 use super::late::Late;
 use super::running::Inner;
+use super::signals::Signals;
 use super::{AppError, AppHandle, Running, RustStream};
 
 pub(super) async fn start(app: RustStream) -> Result<Running, AppError> {
@@ -122,10 +122,10 @@ fn tell_apart(started: &mut [(usize, Started)]) {
 }
 
 pub(super) async fn run(app: RustStream) -> Result<(), AppError> {
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::listen(app.options.shutdown_grace)?;
     let running = tokio::select! {
         running = start(app) => running?,
-        name = signals.next() => {
+        name = signals.first() => {
             tracing::info!(signal = name, "stopped before it had started");
             return Ok(());
         }
@@ -134,41 +134,7 @@ pub(super) async fn run(app: RustStream) -> Result<(), AppError> {
     let mut finished = std::pin::pin!(running.finished());
     tokio::select! {
         result = &mut finished => return result,
-        name = signals.next() => {
-            tracing::info!(signal = name, "shutting down; a second signal exits at once");
-            handle.stop();
-        }
+        _ = signals.first() => handle.stop(),
     }
-    tokio::select! {
-        result = finished => result,
-        name = signals.next() => {
-            tracing::warn!(signal = name, "exiting at once; what is in hand is delivered again");
-            std::process::exit(130);
-        }
-    }
-}
-
-/// SIGTERM and SIGINT.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Self, AppError> {
-        let listen = |kind, name: &str| {
-            signal(kind).map_err(|error| AppError::broker(format!("cannot listen for the signal {name}"), error))
-        };
-        Ok(Self {
-            terminate: listen(SignalKind::terminate(), "SIGTERM")?,
-            interrupt: listen(SignalKind::interrupt(), "SIGINT")?,
-        })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-        }
-    }
+    finished.await
 }
