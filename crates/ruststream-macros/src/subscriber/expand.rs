@@ -120,7 +120,7 @@ impl Subscriber<'_> {
         let lifetime = lifetime();
         let extractors = self.signature.extractors.iter().map(|ty| {
             let ty = with_lifetime(ty, &lifetime);
-            quote_spanned! { ty.span() => for<#lifetime> #ty: ::ruststream::handler::Extract<#lifetime, __State>, }
+            quote_spanned! { ty.span() => for<#lifetime> #ty: ::ruststream::handler::Parameter<#lifetime, __State>, }
         });
         quote! {
             __State: ::core::marker::Send + ::core::marker::Sync + 'static,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::broker::{Mount, Mounts, Opener, SourceChoice};
 use crate::codec::Codec;
-use crate::handler::{Layer, Layers, Mounting, Scope, Stack, Subscriber};
+use crate::handler::{Included, Layer, Layers, Mounting, Scope, Stack};
 use crate::policy::{OnUndecodable, OrderBy, Retry};
 use crate::publish::{PublishLayer, Publisher};
 use crate::runtime::{Batch, LONGEST, Settings};
@@ -57,7 +57,7 @@ impl<'m, B: Broker, S: Send + Sync + 'static> BrokerScope<'m, B, S> {
 
 impl<B: Broker, S: Send + Sync + 'static, L: Layers> BrokerScope<'_, B, S, L> {
     /// Mounts a handler. What is set on the answer holds for its subscription.
-    pub fn include<H: Subscriber<S>>(&mut self, handler: H) -> &mut Subscription<B> {
+    pub fn include<H: Included<S>>(&mut self, handler: H) -> &mut Subscription<B> {
         let mut definition = handler.definition();
         if !self.prefix.is_empty() {
             definition.name = Cow::Owned(format!("{}{}", self.prefix, definition.name));

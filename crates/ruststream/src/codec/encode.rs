@@ -29,9 +29,7 @@ use crate::message::{HeaderMap, header};
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be published",
-    label = "`Serialize` is not implemented for this type",
-    note = "a type of yours: `#[derive(Serialize)]`; one of another crate: see whether that has a feature `serde`",
-    note = "for bytes as they are: `publish_bytes`; for a protobuf message: `&Proto(message)`"
+    label = "not `Serialize`: derive it; bytes as they are go by `publish_bytes`, a protobuf message as `&Proto(message)`"
 )]
 pub trait Encode {
     /// Appends the payload to `payload`, and sets the headers that say what it is. `codec` is the one that was chosen where the

@@ -37,12 +37,14 @@ impl IntoBatchOutcome for HandlerOutcome {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: IntoOutcome> IntoBatchOutcome for Vec<T> {
     fn into_batch_outcome(self) -> BatchOutcome {
         BatchOutcome::Each(self.into_iter().map(IntoOutcome::into_outcome).collect())
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: IntoBatchOutcome, E: IntoFailure> IntoBatchOutcome for Result<T, E> {
     fn into_batch_outcome(self) -> BatchOutcome {
         match self {

@@ -45,7 +45,6 @@ impl<'a> Context<'a> {
     }
 }
 
-#[diagnostic::do_not_recommend]
 impl<'a, S: Send + Sync> Extract<'a, S> for Context<'a> {
     type Rejection = Infallible;
 

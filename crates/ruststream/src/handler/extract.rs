@@ -26,11 +26,6 @@ use super::{Call, IntoFailure};
 ///     }
 /// }
 /// ```
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be a parameter of a handler",
-    note = "the first parameter is the message, the others are extractors: `State<T>`, `Headers<T>`, `Out<T>`, `Context<'_>`, \
-            `CancellationToken`, or a type that implements `Extract`"
-)]
 pub trait Extract<'a, S>: Sized + Send {
     /// The error of a call that has no such value: anything that prints, or a `HandlerOutcome`.
     type Rejection: IntoFailure + Send;
@@ -74,33 +69,40 @@ impl<T> Deref for State<T> {
 }
 
 /// How a part is taken from the state of an app. Every `Clone` state gives itself as a whole.
-#[diagnostic::on_unimplemented(
-    message = "the app has no state from which a `{Self}` can be taken",
-    label = "this app's state is `{S}`",
-    note = "give the app its state before its brokers: `RustStream::new(..).state(..)`",
-    note = "if `{Self}` is a part of the state, implement `FromState<{S}> for {Self}`"
-)]
 pub trait FromState<S> {
     /// Takes the part.
     fn from_state(state: &S) -> Self;
 }
 
+#[diagnostic::do_not_recommend]
 impl<S: Clone> FromState<S> for S {
     fn from_state(state: &S) -> Self {
         state.clone()
     }
 }
 
-impl<'a, S: Send + Sync, T: FromState<S> + Send> Extract<'a, S> for State<T> {
+/// [`FromState`], seen from the state. An error about a handler is written by way of it, since the compiler looks for no other
+/// state that would do.
+pub trait Offers<T> {
+    /// Gives the part.
+    fn offer(&self) -> T;
+}
+
+impl<S, T: FromState<S>> Offers<T> for S {
+    fn offer(&self) -> T {
+        T::from_state(self)
+    }
+}
+
+impl<'a, S: Send + Sync + Offers<T>, T: Send> Extract<'a, S> for State<T> {
     type Rejection = Infallible;
 
     async fn extract(call: Call<'a, S>) -> Result<Self, Infallible> {
-        Ok(Self(T::from_state(call.state())))
+        Ok(Self(call.state().offer()))
     }
 }
 
 /// Cancelled when the work on the message has become pointless: see [`Call::cancellation`].
-#[diagnostic::do_not_recommend]
 impl<'a, S: Send + Sync> Extract<'a, S> for CancellationToken {
     type Rejection = Infallible;
 
@@ -108,3 +110,16 @@ impl<'a, S: Send + Sync> Extract<'a, S> for CancellationToken {
         Ok(call.cancellation())
     }
 }
+
+/// [`Extract`], as `#[subscriber]` asks for it: whatever a parameter lacks, it is the parameter that the error is about.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a parameter of a handler in an app whose state is `{S}`",
+    note = "`State<T>` is for an app with this state, which is `Clone`: `.state(..)` before its brokers; or `impl FromState<{S}> for T` takes T \
+            from its state",
+    note = "`Headers<T>` is for a T that is `Deserialize`; others: `&HeaderMap`, `Out<T>`, `Context<'_>`, `CancellationToken`, and types \
+            that implement `Extract`"
+)]
+pub trait Parameter<'a, S>: Extract<'a, S> {}
+
+#[diagnostic::do_not_recommend]
+impl<'a, S, T: Extract<'a, S>> Parameter<'a, S> for T {}

@@ -66,7 +66,6 @@ impl<'a, S: Send + Sync, T: Deserialize<'a> + Send> Extract<'a, S> for Headers<T
 }
 
 /// All headers of the message, as published.
-#[diagnostic::do_not_recommend]
 impl<'a, S: Send + Sync> Extract<'a, S> for &'a HeaderMap {
     type Rejection = Infallible;
 

@@ -61,9 +61,7 @@ use crate::message::Incoming;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the message of a handler",
-    label = "`Deserialize` is not implemented for this type",
-    note = "a type of yours: `#[derive(Deserialize)]`; one of another crate: see whether that has a feature `serde`",
-    note = "for the bytes as they came, take `&[u8]`; for a protobuf message, `Proto<{Self}>`"
+    label = "not `Deserialize`: derive it; for the bytes as they came, take `&[u8]`; for a protobuf message, `Proto<{Self}>`"
 )]
 pub trait Message<'a>: Sized {
     /// Reads it from a message. `codec` is that of the subscription, for a payload that does not say what it is.

@@ -18,13 +18,14 @@ mod valid;
 pub use batch::{Batch, BatchOutcome, IntoBatchOutcome};
 pub use call::{Call, Scope};
 pub use context::Context;
-pub use extract::{Extract, FromState, State};
+pub use extract::{Extract, FromState, Parameter, State};
 pub use headers::Headers;
 pub use layers::{Layer, Layers, Mounting, Stack};
 pub use message::Message;
 pub use outcome::{Failure, FailureKind, HandlerOutcome, IntoFailure, IntoOutcome, Outcome};
 #[cfg(feature = "prost")]
 pub use proto::Proto;
+pub(crate) use subscriber::Included;
 pub use subscriber::{Batched, Definition, Handler, IntoReply, Single, Subscriber};
 #[cfg(feature = "garde")]
 pub use valid::Valid;

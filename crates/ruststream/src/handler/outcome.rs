@@ -168,8 +168,7 @@ impl fmt::Debug for Failure {
 /// What may stand in a handler's `Err` and in an extractor's rejection: anything that prints, or an outcome.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the error of a handler",
-    note = "an error must implement `Display` and be `Send + 'static`: `#[derive(thiserror::Error)]` does it",
-    note = "or return a `HandlerOutcome` as the error"
+    note = "an error implements `Display` and is `Send + 'static`, as with `#[derive(thiserror::Error)]`, or is a `HandlerOutcome`"
 )]
 pub trait IntoFailure {
     /// The outcome that this error means.
@@ -190,6 +189,7 @@ impl IntoFailure for Outcome {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl IntoFailure for HandlerOutcome {
     fn into_failure(self) -> Outcome {
         Outcome::Said(self)
@@ -221,6 +221,7 @@ impl IntoOutcome for HandlerOutcome {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: IntoOutcome, E: IntoFailure> IntoOutcome for Result<T, E> {
     fn into_outcome(self) -> Outcome {
         match self {

@@ -59,11 +59,6 @@ impl Definition {
 }
 
 /// A handler with its subscription, for an app whose state is `S`. `#[subscriber]` implements it.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be included in an app whose state is `{S}`",
-    note = "a handler is an `async fn` under `#[subscriber(\"name\")]`",
-    note = "each of its parameters must be an extractor for this state"
-)]
 pub trait Subscriber<S>: Sized + Send + Sync + 'static {
     /// What it reads and answers.
     fn definition(&self) -> Definition;
@@ -71,6 +66,16 @@ pub trait Subscriber<S>: Sized + Send + Sync + 'static {
     /// The handler, ready to be driven: [`Mounting::single`] or [`Mounting::batched`] makes it.
     fn into_handler<L: Layers>(self, mounting: Mounting<S, L>) -> Handler;
 }
+
+/// [`Subscriber`], as an app asks for it: by way of it, errors name the parameter at fault and not the handler that has no such
+/// fault in another app.
+#[diagnostic::on_unimplemented(
+    message = "this is no handler for an app whose state is `{S}`",
+    label = "a handler is an `async fn` under `#[subscriber(\"name\")]`, included by its name alone"
+)]
+pub trait Included<S>: Subscriber<S> {}
+
+impl<S, H: Subscriber<S>> Included<S> for H {}
 
 /// A handler of single messages.
 pub trait Single<S>: Send + Sync + 'static {
@@ -117,9 +122,7 @@ impl fmt::Debug for Handler {
 /// What a handler with a reply may return: everything that is written by a codec.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the reply of a handler",
-    label = "`Serialize` is not implemented for this type",
-    note = "a type of yours: `#[derive(Serialize)]`; one of another crate: see whether that has a feature `serde`",
-    note = "a protobuf message: `Proto<{Self}>`"
+    label = "not `Serialize`: derive it; a protobuf message is a `Proto<{Self}>`"
 )]
 pub trait IntoReply {
     /// The outcome that sends it where the message asks for, or else to `destination`.

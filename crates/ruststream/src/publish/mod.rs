@@ -1,5 +1,6 @@
 //! Publishing from handlers and from anywhere else.
 
+mod destination;
 mod layers;
 mod out;
 mod pool;
@@ -7,6 +8,7 @@ mod prepared;
 mod publisher;
 mod request;
 
+pub use destination::Destination;
 pub use layers::PublishLayer;
 pub(crate) use layers::PublishLayers;
 pub use out::Out;

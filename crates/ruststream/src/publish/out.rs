@@ -1,11 +1,10 @@
 //! Publishing from a handler.
 
-use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::{Publisher, Publishing, inherit};
+use super::{Destination, Publisher, Publishing, inherit};
 use crate::codec::{Codec, Encode};
 use crate::handler::{Call, Extract};
 use crate::message::HeaderMap;
@@ -50,7 +49,7 @@ impl<T: ?Sized> Out<T> {
     /// # Cancel safety
     ///
     /// As [`Publisher::publish`].
-    pub fn publish(&self, destination: impl Into<Cow<'static, str>>, message: &T) -> Publishing
+    pub fn publish(&self, destination: impl Destination, message: &T) -> Publishing
     where
         T: Encode,
     {
@@ -60,7 +59,6 @@ impl<T: ?Sized> Out<T> {
     }
 }
 
-#[diagnostic::do_not_recommend]
 impl<'a, S: Send + Sync, T: ?Sized> Extract<'a, S> for Out<T> {
     type Rejection = Infallible;
 

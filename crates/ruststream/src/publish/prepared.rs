@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::Destination;
 use crate::message::{HeaderMap, OptionSet, Outgoing, TransportOptions, header};
 
 /// One message, encoded and owned, about to be sent: what a [`PublishLayer`](super::PublishLayer) sees.
@@ -25,8 +26,8 @@ impl Prepared {
     }
 
     /// Sends it elsewhere.
-    pub fn set_destination(&mut self, destination: impl Into<Cow<'static, str>>) {
-        self.destination = destination.into();
+    pub fn set_destination(&mut self, destination: impl Destination) {
+        self.destination = destination.into_name();
     }
 
     /// Its bytes.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Pool, Prepared, PublishLayers};
+use super::{Destination, Pool, Prepared, PublishLayers};
 use crate::codec::{Codec, Encode};
 use crate::message::{HeaderMap, Outgoing, TransportOptions};
 use crate::transport::{ErrorKind, Publish, PublishError, TransportError};
@@ -66,11 +66,11 @@ impl Publisher {
     /// # Cancel safety
     ///
     /// Dropped before it completes, the message may have been sent or not.
-    pub fn publish<T: Encode + ?Sized>(&self, destination: impl Into<Cow<'static, str>>, message: &T) -> Publishing {
+    pub fn publish<T: Encode + ?Sized>(&self, destination: impl Destination, message: &T) -> Publishing {
         Publishing {
             transport: self.transport.clone(),
             pool: self.pool.clone(),
-            prepared: self.encode(destination.into(), message),
+            prepared: self.encode(destination.into_name(), message),
         }
     }
 
@@ -79,9 +79,9 @@ impl Publisher {
     /// # Errors
     ///
     /// As [`publish`](Self::publish).
-    pub fn publish_bytes(&self, destination: impl Into<Cow<'static, str>>, payload: impl Into<Vec<u8>>) -> Publishing {
+    pub fn publish_bytes(&self, destination: impl Destination, payload: impl Into<Vec<u8>>) -> Publishing {
         let prepared = Prepared {
-            destination: destination.into(),
+            destination: destination.into_name(),
             payload: payload.into(),
             ..Prepared::default()
         };

@@ -1,6 +1,5 @@
 //! One broker of an app under test.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use super::transport::StandIn;
 use crate::codec::{Codec, Encode};
 use crate::handler::{self, FailureKind};
 use crate::memory::MemoryBroker;
-use crate::publish::{PublishLayers, Publisher, Publishing};
+use crate::publish::{Destination, PublishLayers, Publisher, Publishing};
 
 /// One broker of an app under test: what the test publishes on it, and what happened on it.
 ///
@@ -50,7 +49,7 @@ impl TestBroker {
     /// # Cancel safety
     ///
     /// As [`Publisher::publish`].
-    pub fn publish<T: Encode + ?Sized>(&self, destination: impl Into<Cow<'static, str>>, message: &T) -> Publishing {
+    pub fn publish<T: Encode + ?Sized>(&self, destination: impl Destination, message: &T) -> Publishing {
         self.publisher.publish(destination, message)
     }
 
@@ -59,7 +58,7 @@ impl TestBroker {
     /// # Errors
     ///
     /// As [`Publisher::publish`].
-    pub fn publish_bytes(&self, destination: impl Into<Cow<'static, str>>, payload: impl Into<Vec<u8>>) -> Publishing {
+    pub fn publish_bytes(&self, destination: impl Destination, payload: impl Into<Vec<u8>>) -> Publishing {
         self.publisher.publish_bytes(destination, payload)
     }
 

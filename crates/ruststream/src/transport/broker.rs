@@ -54,6 +54,10 @@ pub trait Connection: Send + Sync + 'static {
 }
 
 /// What a subscription reads: a table, a stream and its group, a queue, a topic filter.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no source of messages",
+    label = "a plain name stands on the handler: `#[subscriber(\"orders\")]`; this is for sources of the broker's crate"
+)]
 pub trait Source: Send + Sync + 'static {
     /// The connection that it opens on.
     type Connection: Connection;

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use super::pending::{Expected, Pending};
 use crate::codec::{Codec, Encode};
 use crate::handler::Message;
 use crate::message::{HeaderMap, TransportOptions, header};
-use crate::publish::{Publisher, Publishing};
+use crate::publish::{Destination, Publisher, Publishing};
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -115,19 +114,19 @@ impl Client {
     /// # Cancel safety
     ///
     /// Dropped before it completes, the answer is awaited no more; the request may have been sent or not.
-    pub fn request<T, A>(&self, destination: impl Into<Cow<'static, str>>, message: &T) -> Request<A>
+    pub fn request<T, A>(&self, destination: impl Destination, message: &T) -> Request<A>
     where
         T: Encode + ?Sized,
         A: for<'a> Message<'a> + Send + 'static,
     {
-        let destination = destination.into();
+        let destination = destination.into_name();
         Request {
             place: self.place.clone(),
             codec: self.publisher.codec().clone(),
             publishing: self.publisher.publish(destination.clone(), message),
             destination,
             timeout: Self::DEFAULT_TIMEOUT,
-            answer: PhantomData,
+            expect: Pending::expect::<A>,
         }
     }
 
@@ -153,7 +152,7 @@ pub struct Request<A> {
     publishing: Publishing,
     destination: Cow<'static, str>,
     timeout: Duration,
-    answer: PhantomData<fn() -> A>,
+    expect: fn(&Arc<Pending>, &Codec) -> Option<Expected<A>>,
 }
 
 impl<A> Request<A> {
@@ -188,7 +187,7 @@ impl<A> Request<A> {
     }
 }
 
-impl<A: for<'a> Message<'a> + Send + 'static> IntoFuture for Request<A> {
+impl<A: Send + 'static> IntoFuture for Request<A> {
     type Output = Result<A, RequestError>;
     type IntoFuture = BoxFuture<Self::Output>;
 
@@ -199,10 +198,10 @@ impl<A: for<'a> Message<'a> + Send + 'static> IntoFuture for Request<A> {
             publishing,
             destination,
             timeout: limit,
-            answer: _,
+            expect,
         } = self;
         Box::pin(async move {
-            let Some(mut expected) = place.pending.expect::<A>(&codec) else {
+            let Some(mut expected) = expect(&place.pending, &codec) else {
                 return Err(RequestError::closed(destination.into_owned()));
             };
             let publishing = publishing
