@@ -8,6 +8,7 @@
 
 mod bench;
 mod code;
+mod docs;
 mod imports;
 mod lint;
 mod services;
@@ -32,6 +33,7 @@ Commands:
   ci             test, a smoke run of bench, lint: what has to pass before a change is merged
   bench          measure the scenarios of the benchmark pages; `bench --help` says how
   services start|stop|status [NAME..]  the servers that tests and benchmarks talk to
+  docs           build the site into target/site and check its links
   tree           check that the default dependency tree stays small
   imports        check that the rooms of the crates import in one direction
   help           this text
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         ["services", "start", names @ ..] => services::start(&mut steps, names),
         ["services", "stop", names @ ..] => services::stop(&mut steps, names),
         ["services", "status"] => services::status(&mut steps),
+        ["docs"] => docs::site(&mut steps),
         ["tree"] => lint::tree(&mut steps),
         ["imports"] => lint::imports(&mut steps),
         [] => return misused("no command given"),
