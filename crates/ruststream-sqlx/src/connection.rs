@@ -1,19 +1,17 @@
-//! A live connection: one writer, and one reader on demand.
+//! A live connection to a database.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ruststream::transport::{Connection, ErrorKind, TransportError};
-use sqlx::sqlite::{SqliteArguments, SqliteRow};
 
-use crate::broker::Settings;
 use crate::dead_letters::{DeadLetters, QueueCounts};
+use crate::engine::Engine;
 use crate::operation::Operation;
 use crate::publish::SqlxPublisher;
-use crate::sqlite::{Reader, WriterHandle};
 
-/// How long [`Connection::close`] waits for the writer's last group.
+/// How long [`Connection::close`] waits for what was sent last.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A live connection to one database.
@@ -36,55 +34,35 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(10);
 /// # }
 /// ```
 pub struct SqlxConnection {
-    settings: Arc<Settings>,
-    writer: WriterHandle,
-    reader: Reader,
+    engine: Engine,
+    max_payload: usize,
 }
 
-/// What a connection's writer has done since it was opened.
+/// What a connection has done since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Transactions that were begun.
+    /// Transactions, statements that stand alone included.
     pub transactions: u64,
     /// Claims that were run.
     pub claims: u64,
     /// Claims that found nothing.
     pub empty_claims: u64,
-    /// Looks whether another process wrote to the file.
+    /// Looks whether another process wrote.
     pub polls: u64,
-    /// Times a transaction waited for another writer of the file.
+    /// Times a transaction was tried again, since others held what it needed.
     pub busy_retries: u64,
-    /// Times the file was opened.
+    /// Times that the file was opened, or a connection to the server made.
     pub opened: u64,
 }
 
 impl SqlxConnection {
-    pub(crate) async fn open(settings: Arc<Settings>) -> Result<Self, TransportError> {
-        let writer = WriterHandle::open(Arc::clone(&settings)).await?;
-        Ok(Self {
-            reader: Reader::new(Arc::clone(&settings)),
-            writer,
-            settings,
-        })
+    pub(crate) fn new(engine: Engine, max_payload: usize) -> Self {
+        Self { engine, max_payload }
     }
 
-    pub(crate) fn writer(&self) -> &WriterHandle {
-        &self.writer
-    }
-
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// Reads rows, apart from the writer.
-    pub(crate) async fn read(
-        &self,
-        sql: &'static str,
-        arguments: SqliteArguments,
-    ) -> Result<Vec<SqliteRow>, TransportError> {
-        self.writer.check_open()?;
-        Ok(self.reader.rows(sql, arguments).await?)
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// The dead letters, to list, show, replay and purge.
@@ -96,14 +74,15 @@ impl SqlxConnection {
     ///
     /// # Errors
     ///
-    /// Where the file cannot be read.
+    /// Where the database cannot be read.
     pub async fn queue_counts(&self, queue: &str) -> Result<QueueCounts, TransportError> {
-        crate::dead_letters::queue_counts(self, queue).await
+        let queue = Arc::from(queue);
+        Ok(self.engine.ask(|reply| Operation::Count { queue, reply }).await?)
     }
 
-    /// What the writer has done since the connection was opened.
+    /// What it has done since the connection was opened.
     pub fn statistics(&self) -> Statistics {
-        self.writer.statistics()
+        self.engine.statistics()
     }
 }
 
@@ -111,25 +90,18 @@ impl Connection for SqlxConnection {
     type Publisher = SqlxPublisher;
 
     fn publisher(&self) -> SqlxPublisher {
-        SqlxPublisher::new(self.writer.clone(), &self.settings)
+        SqlxPublisher::new(self.engine.clone(), self.max_payload)
     }
 
     async fn ping(&self) -> Result<(), TransportError> {
-        Ok(self.writer.ask(|reply| Operation::Ping { reply }).await?)
+        Ok(self.engine.ask(|reply| Operation::Ping { reply }).await?)
     }
 
     async fn close(&self) {
-        let closing = async {
-            self.writer.close().await;
-            self.reader.close().await;
-        };
-        if tokio::time::timeout(CLOSE_DEADLINE, closing).await.is_err() {
+        if tokio::time::timeout(CLOSE_DEADLINE, self.engine.close()).await.is_err() {
             let late = TransportError::new(
                 ErrorKind::Timeout,
-                format!(
-                    "{} did not close within {CLOSE_DEADLINE:?}",
-                    self.settings.path.display()
-                ),
+                format!("{} did not close within {CLOSE_DEADLINE:?}", self.engine.label()),
             );
             tracing::warn!(error = %late, "a connection was left to close by itself");
         }
@@ -139,7 +111,7 @@ impl Connection for SqlxConnection {
 impl fmt::Debug for SqlxConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqlxConnection")
-            .field("path", &self.settings.path)
+            .field("database", &self.engine.label())
             .field("statistics", &self.statistics())
             .finish_non_exhaustive()
     }

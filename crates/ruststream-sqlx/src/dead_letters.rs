@@ -5,14 +5,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use ruststream::message::HeaderMap;
-use ruststream::transport::{ErrorKind, TransportError};
-use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{Arguments, Row};
+use ruststream::transport::TransportError;
 
-use crate::clock::from_millis;
 use crate::connection::SqlxConnection;
-use crate::operation::{Administer, Administration, Operation};
-use crate::sqlite::statements;
+use crate::operation::{Administer, Administration, Letters, Operation, Which};
 
 /// How many rows a replay or purge changes in one transaction, so that others get their turn.
 const BATCH: i64 = 500;
@@ -94,32 +90,29 @@ impl<'a> DeadLetters<'a> {
     ///
     /// # Errors
     ///
-    /// Where the file cannot be read.
+    /// Where the database cannot be read.
     pub async fn list(&self, queue: &str, limit: usize) -> Result<Vec<DeadMessage>, TransportError> {
-        let arguments = arguments(|values| {
-            values.add(queue)?;
-            values.add(i64::try_from(limit).unwrap_or(i64::MAX))
-        })?;
-        let rows = self.connection.read(statements::DEAD_LIST, arguments).await?;
-        rows.iter().map(decode).collect()
+        let which = Which::Of {
+            queue: Arc::from(queue),
+            limit: i64::try_from(limit).unwrap_or(i64::MAX),
+        };
+        self.letters(which).await
     }
 
     /// The dead letter of this id.
     ///
     /// # Errors
     ///
-    /// Where the file cannot be read.
+    /// Where the database cannot be read.
     pub async fn show(&self, id: i64) -> Result<Option<DeadMessage>, TransportError> {
-        let arguments = arguments(|values| values.add(id))?;
-        let rows = self.connection.read(statements::DEAD_SHOW, arguments).await?;
-        rows.first().map(decode).transpose()
+        Ok(self.letters(Which::One { id }).await?.pop())
     }
 
     /// Makes a dead letter ready again, its attempts counted from the start. False where there is no such dead letter.
     ///
     /// # Errors
     ///
-    /// Where the file cannot be written.
+    /// Where the database cannot be written.
     pub async fn replay(&self, id: i64) -> Result<bool, TransportError> {
         Ok(!self.administer(Administer::Replay { id }).await?.is_empty())
     }
@@ -128,7 +121,7 @@ impl<'a> DeadLetters<'a> {
     ///
     /// # Errors
     ///
-    /// Where the file cannot be written; some may be ready by then.
+    /// Where the database cannot be written; some may be ready by then.
     pub async fn replay_queue(&self, queue: &str) -> Result<u64, TransportError> {
         let queue: Arc<str> = Arc::from(queue);
         self.in_batches(|after| Administer::ReplayQueue {
@@ -143,7 +136,7 @@ impl<'a> DeadLetters<'a> {
     ///
     /// # Errors
     ///
-    /// Where the file cannot be written.
+    /// Where the database cannot be written.
     pub async fn purge(&self, id: i64) -> Result<bool, TransportError> {
         Ok(!self.administer(Administer::Purge { id }).await?.is_empty())
     }
@@ -152,7 +145,7 @@ impl<'a> DeadLetters<'a> {
     ///
     /// # Errors
     ///
-    /// Where the file cannot be written; some may be deleted by then.
+    /// Where the database cannot be written; some may be deleted by then.
     pub async fn purge_queue(&self, queue: &str) -> Result<u64, TransportError> {
         let queue: Arc<str> = Arc::from(queue);
         self.in_batches(|after| Administer::PurgeQueue {
@@ -161,6 +154,11 @@ impl<'a> DeadLetters<'a> {
             limit: BATCH,
         })
         .await
+    }
+
+    async fn letters(&self, which: Which) -> Result<Vec<DeadMessage>, TransportError> {
+        let ask = |reply| Operation::Letters(Letters { which, reply });
+        Ok(self.connection.engine().ask(ask).await?)
     }
 
     /// Goes through the ids in one direction, so that a letter which dies again meanwhile is not met twice.
@@ -180,7 +178,7 @@ impl<'a> DeadLetters<'a> {
     async fn administer(&self, what: Administer) -> Result<Vec<i64>, TransportError> {
         let changed = self
             .connection
-            .writer()
+            .engine()
             .ask(|reply| Operation::Administer(Administration { what, reply }))
             .await?;
         Ok(changed)
@@ -191,69 +189,4 @@ impl fmt::Debug for DeadLetters<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeadLetters").finish_non_exhaustive()
     }
-}
-
-pub(crate) async fn queue_counts(connection: &SqlxConnection, queue: &str) -> Result<QueueCounts, TransportError> {
-    let now = connection.settings().clock.now();
-    let arguments = arguments(|values| {
-        for _ in 0..3 {
-            values.add(now)?;
-        }
-        values.add(queue)?;
-        values.add(queue)
-    })?;
-    let rows = connection.read(statements::COUNTS, arguments).await?;
-    let row = rows
-        .first()
-        .ok_or_else(|| unreadable("a count answered without a row"))?;
-    let count = |index: usize| -> Result<u64, TransportError> {
-        let count: i64 = row.try_get(index).map_err(|error| unreadable(error.to_string()))?;
-        Ok(count.max(0).cast_unsigned())
-    };
-    Ok(QueueCounts {
-        ready: count(0)?,
-        leased: count(1)?,
-        scheduled: count(2)?,
-        dead: count(3)?,
-    })
-}
-
-fn arguments(
-    fill: impl FnOnce(&mut SqliteArguments) -> Result<(), sqlx::error::BoxDynError>,
-) -> Result<SqliteArguments, TransportError> {
-    let mut arguments = SqliteArguments::default();
-    fill(&mut arguments).map_err(|error| unreadable(error.to_string()))?;
-    Ok(arguments)
-}
-
-fn unreadable(text: impl Into<String>) -> TransportError {
-    TransportError::new(ErrorKind::Incompatible, text)
-}
-
-fn decode(row: &SqliteRow) -> Result<DeadMessage, TransportError> {
-    let decoded = || -> Result<DeadMessage, sqlx::Error> {
-        let header_block: Vec<u8> = row.try_get_unchecked::<Option<Vec<u8>>, _>(9)?.unwrap_or_default();
-        let attempts: i64 = row.try_get(4)?;
-        Ok(DeadMessage {
-            id: row.try_get(0)?,
-            queue: row.try_get(1)?,
-            reason: row.try_get(2)?,
-            error: row.try_get(3)?,
-            attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
-            source: row.try_get(5)?,
-            dead_at: from_millis(row.try_get(6)?),
-            published_at: from_millis(row.try_get(7)?),
-            key: row.try_get_unchecked(8)?,
-            headers: HeaderMap::from_block(&header_block).unwrap_or_default(),
-            header_block,
-            payload: row.try_get_unchecked(10)?,
-        })
-    };
-    decoded().map_err(|error| {
-        TransportError::new(
-            ErrorKind::Incompatible,
-            format!("a dead letter cannot be read: {error}"),
-        )
-        .with_cause(error)
-    })
 }

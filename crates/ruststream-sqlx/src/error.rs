@@ -1,6 +1,5 @@
-//! What sqlx says, in the words of the transport.
+//! Why an operation failed, in the words of the transport.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use ruststream::transport::{ErrorKind, TransportError};
@@ -13,25 +12,6 @@ pub(crate) struct Failure {
     cause: Option<Arc<sqlx::Error>>,
     /// The connection is of no use any more: the next call opens a new one.
     pub(crate) lost: bool,
-}
-
-/// The primary result codes of `SQLite` that are told apart here; see <https://www.sqlite.org/rescode.html>.
-mod code {
-    pub(super) const ERROR: i32 = 1;
-    pub(super) const PERM: i32 = 3;
-    pub(super) const BUSY: i32 = 5;
-    pub(super) const LOCKED: i32 = 6;
-    pub(super) const READONLY: i32 = 8;
-    pub(super) const CORRUPT: i32 = 11;
-    pub(super) const FULL: i32 = 13;
-    pub(super) const CANTOPEN: i32 = 14;
-    pub(super) const TOOBIG: i32 = 18;
-    pub(super) const CONSTRAINT: i32 = 19;
-    pub(super) const MISMATCH: i32 = 20;
-    pub(super) const AUTH: i32 = 23;
-    pub(super) const NOTADB: i32 = 26;
-    /// Extended: the file was moved or replaced under the connection.
-    pub(super) const READONLY_DBMOVED: i32 = 1032;
 }
 
 impl Failure {
@@ -52,37 +32,17 @@ impl Failure {
     }
 
     /// The connection was closed by this process.
-    pub(crate) fn closed(path: &Path) -> Self {
+    pub(crate) fn closed(database: &str) -> Self {
         Self::new(
             ErrorKind::Closed,
-            format!("the connection to {} was closed by this process", path.display()),
+            format!("the connection to {database} was closed by this process"),
         )
     }
 
-    /// Names the file, what happened and what to do about it.
-    pub(crate) fn from_sqlx(error: sqlx::Error, path: &Path) -> Self {
-        let file = path.display();
-        let (kind, text, lost) = match result_code(&error) {
-            Some(extended) => from_code(extended, &error, path),
-            None => match &error {
-                sqlx::Error::Io(io) => (
-                    ErrorKind::Invalid,
-                    format!("{file} cannot be used as an SQLite file: {io}"),
-                    true,
-                ),
-                _ => (
-                    ErrorKind::Unavailable,
-                    format!("the connection to {file} broke ({error}); it is opened again on the next call"),
-                    true,
-                ),
-            },
-        };
-        Self {
-            kind,
-            text,
-            cause: Some(Arc::new(error)),
-            lost,
-        }
+    /// Keeps what caused it.
+    pub(crate) fn with_cause(mut self, error: sqlx::Error) -> Self {
+        self.cause = Some(Arc::new(error));
+        self
     }
 }
 
@@ -96,105 +56,30 @@ impl From<Failure> for TransportError {
     }
 }
 
-/// True where another writer holds the file, and waiting helps.
-pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
-    result_code(error).is_some_and(|code| matches!(code & 0xff, code::BUSY | code::LOCKED))
+/// Why a transaction did not come through.
+pub(crate) enum Trouble {
+    /// Others held what it needed all the time.
+    Contended(Failure),
+    /// Something in it was refused: without that, the rest may come through.
+    Refused(Failure),
+    /// The connection is gone.
+    Lost(Failure),
 }
 
-fn result_code(error: &sqlx::Error) -> Option<i32> {
-    error.as_database_error()?.code()?.parse().ok()
-}
-
-fn from_code(extended: i32, error: &sqlx::Error, path: &Path) -> (ErrorKind, String, bool) {
-    let file = path.display();
-    match extended & 0xff {
-        code::BUSY | code::LOCKED => (
-            ErrorKind::Busy,
-            format!(
-                "{file} is locked by another writer for longer than the busy timeout; try again, or end that writer"
-            ),
-            false,
-        ),
-        code::FULL => (
-            ErrorKind::Busy,
-            format!("the disk of {file} is full, or the file has reached its page limit; make room and it works again"),
-            false,
-        ),
-        code::READONLY if extended == code::READONLY_DBMOVED => (
-            ErrorKind::Unavailable,
-            format!("{file} was moved or replaced; it is opened again on the next call"),
-            true,
-        ),
-        code::READONLY | code::PERM | code::AUTH => (
-            ErrorKind::Denied,
-            format!("{file} cannot be written: give this user write access to the file and to its directory"),
-            true,
-        ),
-        code::CANTOPEN => {
-            let (kind, text) = cannot_open(path);
-            (kind, text, true)
+impl Trouble {
+    pub(crate) fn into_failure(self) -> Failure {
+        match self {
+            Self::Contended(failure) | Self::Refused(failure) | Self::Lost(failure) => failure,
         }
-        code::NOTADB => (
-            ErrorKind::Invalid,
-            format!("{file} is not an SQLite database: name another file, or move this one away"),
-            true,
-        ),
-        code::CORRUPT => (
-            ErrorKind::Incompatible,
-            format!("{file} is damaged ({error}): restore it from a copy, or rescue it with `sqlite3 {file} .recover`"),
-            true,
-        ),
-        code::TOOBIG => (
-            ErrorKind::TooLarge,
-            format!("a value is larger than SQLite takes ({error})"),
-            false,
-        ),
-        code::CONSTRAINT | code::MISMATCH => (ErrorKind::Refused, format!("{file} refused a row: {error}"), false),
-        // A missing table or column: the file was replaced. Opening again migrates it, or says why it cannot.
-        code::ERROR => (
-            ErrorKind::Unavailable,
-            format!("{file} answered with an error ({error}); it is opened again on the next call"),
-            true,
-        ),
-        _ => (
-            ErrorKind::Unavailable,
-            format!("{file} cannot be read or written ({error}); it is opened again on the next call"),
-            true,
-        ),
     }
 }
 
-/// `SQLite` says no more than "unable to open database file": the file system says why.
-fn cannot_open(path: &Path) -> (ErrorKind, String) {
-    let file = path.display();
-    if path.is_dir() {
-        return (
-            ErrorKind::Invalid,
-            format!(
-                "{file} is a directory: name a file in it, such as {}",
-                path.join("queue.db").display()
-            ),
-        );
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        if failure.lost {
+            Self::Lost(failure)
+        } else {
+            Self::Refused(failure)
+        }
     }
-    let parent = match path.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-        Some(parent) => parent,
-        None => Path::new("/"),
-    };
-    if !parent.exists() {
-        return (
-            ErrorKind::Invalid,
-            format!(
-                "{file} cannot be created: the directory {} does not exist; create it first",
-                parent.display()
-            ),
-        );
-    }
-    (
-        ErrorKind::Denied,
-        format!(
-            "{file} cannot be opened: give this user read and write access to the file and to the directory {}",
-            parent.display()
-        ),
-    )
 }

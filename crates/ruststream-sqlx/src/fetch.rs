@@ -12,11 +12,11 @@ use ruststream::transport::{Delivery, Fetch, TransportError};
 use tokio::sync::oneshot;
 
 use crate::clock::from_millis;
+use crate::engine::Engine;
 use crate::error::Failure;
-use crate::lease::{Book, Chunk, Held};
+use crate::lease::{Book, Chunk, Held, random_token};
 use crate::operation::{Claim, Claimed, Operation, Part, Settlement};
 use crate::settle::InboxReceipt;
-use crate::sqlite::{WriterHandle, random_token};
 
 /// A claim is made so small that it brings about this many bytes at most, going by the largest payload seen of late.
 const CLAIM_BYTES: usize = 32 * 1024 * 1024;
@@ -29,7 +29,7 @@ static NEXT_SUBSCRIPTION: AtomicU64 = AtomicU64::new(1);
 
 /// Takes deliveries from a queue.
 pub struct InboxFetch {
-    writer: WriterHandle,
+    engine: Engine,
     queue: Arc<str>,
     lease: i64,
     book: Book,
@@ -43,9 +43,9 @@ pub struct InboxFetch {
 }
 
 impl InboxFetch {
-    pub(crate) fn new(writer: WriterHandle, queue: Arc<str>, lease: i64, book: Book) -> Self {
+    pub(crate) fn new(engine: Engine, queue: Arc<str>, lease: i64, book: Book) -> Self {
         Self {
-            writer,
+            engine,
             queue,
             lease,
             book,
@@ -67,7 +67,7 @@ impl InboxFetch {
                 reply,
             })
         };
-        self.writer.send(claim).await
+        self.engine.send(claim).await
     }
 
     fn take_in(&mut self, claimed: Claimed) -> impl Iterator<Item = InboxDelivery> + use<> {
@@ -129,7 +129,7 @@ impl Fetch for InboxFetch {
             // It waits in its place: a call that is dropped here leaves it to the next.
             let answer = self.pending.insert(pending).await;
             self.pending = None;
-            let claimed = answer.unwrap_or_else(|_| Err(self.writer.died()))?;
+            let claimed = answer.unwrap_or_else(|_| Err(self.engine.died()))?;
             let mut deliveries = self.take_in(claimed);
             into.extend(deliveries.by_ref().take(room));
             self.rest.extend(deliveries);
@@ -144,7 +144,7 @@ impl Fetch for InboxFetch {
         if self.pending.is_some() {
             // After this answer the claim either lies in `pending` or was never made.
             let subscription = self.subscription;
-            self.writer
+            self.engine
                 .ask(|reply| Operation::Cancel { subscription, reply })
                 .await?;
         }
@@ -154,7 +154,7 @@ impl Fetch for InboxFetch {
         }
         let queue = Arc::clone(&self.queue);
         let answer = self
-            .writer
+            .engine
             .ask(|reply| {
                 Operation::Settle(Settlement {
                     queue,
@@ -176,7 +176,7 @@ impl Drop for InboxFetch {
     fn drop(&mut self) {
         let parts = self.leftovers();
         if !parts.is_empty() {
-            self.writer.notify(Operation::Settle(Settlement {
+            self.engine.notify(Operation::Settle(Settlement {
                 queue: Arc::clone(&self.queue),
                 parts,
                 reply: None,

@@ -73,6 +73,12 @@ impl Drop for Held {
     }
 }
 
+/// A token for one claim: never 0 nor the greatest number, which databases use for rows that no one holds, and of always the
+/// same size.
+pub(crate) fn random_token() -> i64 {
+    fastrand::i64((1 << 62)..i64::MAX)
+}
+
 /// Tells a row's leases apart: a row that was claimed again by the same process has another one.
 pub(crate) fn lease_id(id: i64, token: i64) -> u64 {
     (id ^ token).cast_unsigned()

@@ -1,7 +1,8 @@
 //! SQL tables as durable queues for `RustStream`, through sqlx.
 //!
-//! [`SqlxBroker::sqlite`] makes a queue out of a file: nothing to install, nothing to start. Each subscription reads one named
-//! queue of one table, which the crate creates and migrates itself.
+//! [`SqlxBroker::sqlite`] makes a queue out of a file: nothing to install, nothing to start. `SqlxBroker::postgres` (feature
+//! `postgres`) makes one out of a database that is there anyway. Each subscription reads one named queue of one table, which the
+//! crate creates and migrates itself.
 //!
 //! # What is promised
 //!
@@ -12,12 +13,18 @@
 //! - Attempts are counted when a message is handed out, in the file, so that one which kills its process is counted too.
 //! - Delays, retries and dead letters are rows of the table. Dead letters keep their bytes, headers and history.
 //! - Any number of processes of one machine can work on one file. Files on a network share are not supported: `SQLite`'s locks
-//!   do not work there.
+//!   do not work there. On a server the machines may be many; leases, delays and times go by the server's clock.
 //!
 //! # How it works
 //!
-//! Each connection has one writer, which takes everything that waits (claims, receipts, publishes, renewals) and runs it as
-//! one transaction. While that runs, the next group gathers. Dead letters and counts are read on a connection of their own.
+//! On a file, each connection has one writer, which takes everything that waits (claims, receipts, publishes, renewals) and runs
+//! it as one transaction. While that runs, the next group gathers. Dead letters and counts are read on a connection of their own.
+//!
+//! On a server, each kind of work has a connection of its own, made when it is first needed: claims, receipts, publishes,
+//! renewals, and the tools of people, five at most for all subscriptions of an app, and one that hears of new messages. So no
+//! lease waits behind a claim, and none behind handlers, whose pool is their own. What waits for a connection gathers into one
+//! statement, and a claim brings many rows. Rows are claimed by their state, not by a mark of how far one has read: what a slow
+//! transaction commits late is handled all the same.
 //!
 //! # Examples
 //!
@@ -44,34 +51,31 @@
 //! # }
 //! ```
 
-#[cfg(feature = "sqlite")]
 mod broker;
-#[cfg(feature = "sqlite")]
 mod clock;
-#[cfg(feature = "sqlite")]
 mod connection;
-#[cfg(feature = "sqlite")]
 mod dead_letters;
-#[cfg(feature = "sqlite")]
+mod engine;
 mod error;
-#[cfg(feature = "sqlite")]
 mod fetch;
-#[cfg(feature = "sqlite")]
 mod lease;
-#[cfg(feature = "sqlite")]
 mod operation;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "postgres")]
+mod postgres;
 mod publish;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod server;
 mod settle;
-#[cfg(feature = "sqlite")]
 mod source;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+#[cfg(feature = "postgres")]
+pub use self::postgres::Postgres;
 #[cfg(feature = "sqlite")]
+pub use self::sqlite::{Sqlite, Synchronous};
 pub use self::{
-    broker::{SqlxBroker, Synchronous},
+    broker::SqlxBroker,
     connection::{SqlxConnection, Statistics},
     dead_letters::{DeadLetters, DeadMessage, QueueCounts},
     fetch::{InboxDelivery, InboxFetch, InboxRow},
@@ -79,6 +83,11 @@ pub use self::{
     settle::{InboxReceipt, InboxSettle},
     source::Inbox,
 };
+
+/// A file of `SQLite`; the feature `sqlite` is off.
+#[cfg(not(feature = "sqlite"))]
+#[derive(Debug, Clone)]
+pub struct Sqlite {}
 
 /// The code of the README is compiled and run.
 #[cfg(doctest)]

@@ -1,16 +1,18 @@
-//! What halves, publishers and tools ask of the writer.
+//! What halves, publishers and tools ask of a database: the seam behind which databases differ.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use ruststream::message::HeaderMap;
-use ruststream::transport::DeadLetter;
+use ruststream::transport::{DeadLetter, DeadReason};
 use tokio::sync::oneshot;
 
+use crate::dead_letters::{DeadMessage, QueueCounts};
 use crate::error::Failure;
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Failure>>;
 
-/// One thing to do on the file.
+/// One thing to do on a database.
 #[derive(Debug)]
 pub(crate) enum Operation {
     /// Lease what is due. Answered when there is something.
@@ -25,7 +27,11 @@ pub(crate) enum Operation {
     Renew(Renewal),
     /// One statement on dead letters; answered with the ids of the rows it changed.
     Administer(Administration),
-    /// Read one value from the file.
+    /// Read dead letters.
+    Letters(Letters),
+    /// Count the messages of a queue.
+    Count { queue: Arc<str>, reply: Reply<QueueCounts> },
+    /// Make one trivial round trip.
     Ping { reply: Reply<()> },
     /// End, after what came before.
     Close { reply: Reply<()> },
@@ -63,6 +69,50 @@ pub(crate) struct ClaimedRow {
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) headers: HeaderMap,
     pub(crate) payload: Vec<u8>,
+}
+
+/// Rows as a claim reads them: those that can be handed out, and those whose headers cannot be decoded.
+#[derive(Debug, Default)]
+pub(crate) struct Decoded {
+    pub(crate) rows: Vec<ClaimedRow>,
+    undecodable: Vec<(ClaimedRow, String)>,
+}
+
+impl Decoded {
+    /// Takes a row with its headers as they are stored.
+    pub(crate) fn take(&mut self, mut row: ClaimedRow, headers: Option<&[u8]>) {
+        match headers.map(HeaderMap::from_block).transpose() {
+            Ok(headers) => {
+                row.headers = headers.unwrap_or_default();
+                self.rows.push(row);
+            }
+            Err(error) => self.undecodable.push((row, error.to_string())),
+        }
+    }
+
+    /// True if no row came at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.undecodable.is_empty()
+    }
+
+    /// What makes dead letters of the rows that cannot be handed out; nothing where there are none.
+    pub(crate) fn give_up(&mut self, queue: &Arc<str>, token: i64, at: SystemTime) -> Vec<Part> {
+        let dead = |(row, error): (ClaimedRow, String)| {
+            tracing::warn!(%queue, id = row.id, error, "a message became a dead letter");
+            Part::Dead {
+                id: row.id,
+                token,
+                letter: Box::new(DeadLetter {
+                    reason: DeadReason::Undecodable,
+                    error,
+                    attempts: row.attempt,
+                    source: queue.to_string(),
+                    at,
+                }),
+            }
+        };
+        self.undecodable.drain(..).map(dead).collect()
+    }
 }
 
 #[derive(Debug)]
@@ -116,6 +166,15 @@ impl Part {
         }
     }
 
+    /// Its rows: ids with their tokens.
+    pub(crate) fn rows(&self) -> Vec<(i64, i64)> {
+        match self {
+            Self::Ack { ids, token, .. } | Self::Release { ids, token } => ids.iter().map(|id| (*id, *token)).collect(),
+            Self::Retry(rows) => rows.iter().map(|row| (row.id, row.token)).collect(),
+            Self::Return { id, token, .. } | Self::Dead { id, token, .. } => vec![(*id, *token)],
+        }
+    }
+
     /// After how many milliseconds a row of it is due again, if one is.
     pub(crate) fn due_after(&self) -> Option<i64> {
         match self {
@@ -126,12 +185,12 @@ impl Part {
     }
 }
 
-/// What became of the parts of a settlement.
+/// What became of a settlement.
 #[derive(Debug, Default)]
 pub(crate) struct SettleAnswer {
     pub(crate) stale: usize,
-    /// The parts that did not come through, ascending, and why the first did not.
-    pub(crate) failed: Vec<usize>,
+    /// The rows that did not come through, ids with their tokens, and why the first did not.
+    pub(crate) failed: Vec<(i64, i64)>,
     pub(crate) failure: Option<Failure>,
 }
 
@@ -167,6 +226,21 @@ pub(crate) struct LostRow {
     pub(crate) token: i64,
     /// The row is not there any more; otherwise its lease belongs to someone else.
     pub(crate) gone: bool,
+}
+
+/// Which dead letters to read.
+#[derive(Debug)]
+pub(crate) struct Letters {
+    pub(crate) which: Which,
+    pub(crate) reply: Reply<Vec<DeadMessage>>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Which {
+    /// Those of a queue, oldest first.
+    Of { queue: Arc<str>, limit: i64 },
+    /// The one of this id.
+    One { id: i64 },
 }
 
 #[derive(Debug)]

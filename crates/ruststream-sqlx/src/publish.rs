@@ -5,27 +5,23 @@ use std::sync::Arc;
 use ruststream::message::Outgoing;
 use ruststream::transport::{ErrorKind, Publish, PublishError, TransportError};
 
-use crate::broker::Settings;
 use crate::clock::millis;
+use crate::engine::Engine;
 use crate::operation::{Insert, NewRow, Operation};
 use crate::source::check_name;
-use crate::sqlite::WriterHandle;
 
 /// Stores messages in queues. What is published at the same time by any number of tasks is stored in one transaction.
 ///
 /// The destination of a message is the name of a queue. No one needs to read it yet.
 #[derive(Debug, Clone)]
 pub struct SqlxPublisher {
-    writer: WriterHandle,
+    engine: Engine,
     max_payload: usize,
 }
 
 impl SqlxPublisher {
-    pub(crate) fn new(writer: WriterHandle, settings: &Settings) -> Self {
-        Self {
-            writer,
-            max_payload: settings.max_payload,
-        }
+    pub(crate) fn new(engine: Engine, max_payload: usize) -> Self {
+        Self { engine, max_payload }
     }
 
     fn check(&self, message: &Outgoing<'_>) -> Result<(), TransportError> {
@@ -70,7 +66,7 @@ impl Publish for SqlxPublisher {
             rows.push(new_row(queue, message));
         }
         if !rows.is_empty() {
-            match self.writer.ask(|reply| Operation::Insert(Insert { rows, reply })).await {
+            match self.engine.ask(|reply| Operation::Insert(Insert { rows, reply })).await {
                 Ok(failed) => failures.extend(failed.into_iter().map(|(index, failure)| {
                     (
                         positions.get(index).copied().unwrap_or(index),

@@ -1,14 +1,15 @@
 //! The half of a subscription that gives receipts back.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 use ruststream::transport::{Settle, Settled, TransportError, Verdict};
 
 use crate::clock::millis;
+use crate::engine::Engine;
 use crate::lease::{Book, Chunk, Held, lease_id};
 use crate::operation::{Operation, Part, Renewal, RetryRow, Settlement};
-use crate::sqlite::WriterHandle;
 
 /// What is left of a delivery: the right to settle its row, while its lease lasts.
 pub struct InboxReceipt {
@@ -25,22 +26,19 @@ impl fmt::Debug for InboxReceipt {
 
 /// Gives receipts back to a queue.
 pub struct InboxSettle {
-    writer: WriterHandle,
+    engine: Engine,
     queue: Arc<str>,
     lease: i64,
     book: Book,
-    /// For each receipt of the group, the part that settles it.
-    part_of: Vec<usize>,
 }
 
 impl InboxSettle {
-    pub(crate) fn new(writer: WriterHandle, queue: Arc<str>, lease: i64, book: Book) -> Self {
+    pub(crate) fn new(engine: Engine, queue: Arc<str>, lease: i64, book: Book) -> Self {
         Self {
-            writer,
+            engine,
             queue,
             lease,
             book,
-            part_of: Vec::new(),
         }
     }
 }
@@ -52,10 +50,10 @@ impl Settle for InboxSettle {
         if finished.is_empty() {
             return Ok(Settled::default());
         }
-        let parts = into_parts(finished, &mut self.part_of);
+        let parts = into_parts(finished);
         let queue = Arc::clone(&self.queue);
         let answer = self
-            .writer
+            .engine
             .ask(|reply| {
                 Operation::Settle(Settlement {
                     queue,
@@ -68,12 +66,8 @@ impl Settle for InboxSettle {
             finished.clear();
             return Ok(Settled { stale: answer.stale });
         };
-        let mut parts = self.part_of.iter();
-        finished.retain(|_| {
-            parts
-                .next()
-                .is_some_and(|part| answer.failed.binary_search(part).is_ok())
-        });
+        let failed: HashSet<(i64, i64)> = answer.failed.into_iter().collect();
+        finished.retain(|(receipt, _)| failed.contains(&(receipt.held.id(), receipt.held.chunk().token)));
         Err(failure.into())
     }
 
@@ -84,7 +78,7 @@ impl Settle for InboxSettle {
         }
         let lease = self.lease;
         let missing = self
-            .writer
+            .engine
             .ask(|reply| Operation::Renew(Renewal { rows, lease, reply }))
             .await?;
         for row in missing {
@@ -120,16 +114,15 @@ struct Group<'a> {
     last: Option<u32>,
 }
 
-/// Sorts receipts into as few statements as will do. `part_of` tells for each receipt where it went.
-fn into_parts(finished: &[(InboxReceipt, Verdict)], part_of: &mut Vec<usize>) -> Vec<Part> {
+/// Sorts receipts into as few parts as will do.
+fn into_parts(finished: &[(InboxReceipt, Verdict)]) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut retries = None;
-    part_of.clear();
     for (receipt, verdict) in finished {
         let held = &receipt.held;
         let (id, token) = (held.id(), held.chunk().token);
-        let part = match verdict {
+        match verdict {
             Verdict::Retry { after } => {
                 let row = RetryRow {
                     id,
@@ -143,31 +136,23 @@ fn into_parts(finished: &[(InboxReceipt, Verdict)], part_of: &mut Vec<usize>) ->
                 if let Part::Retry(rows) = &mut parts[part] {
                     rows.push(row);
                 }
-                part
             }
-            Verdict::Return { attempts } => {
-                parts.push(Part::Return {
-                    id,
-                    token,
-                    attempts: *attempts,
-                });
-                parts.len() - 1
-            }
-            Verdict::DeadLetter(letter) => {
-                parts.push(Part::Dead {
-                    id,
-                    token,
-                    letter: letter.clone(),
-                });
-                parts.len() - 1
-            }
+            Verdict::Return { attempts } => parts.push(Part::Return {
+                id,
+                token,
+                attempts: *attempts,
+            }),
+            Verdict::DeadLetter(letter) => parts.push(Part::Dead {
+                id,
+                token,
+                letter: letter.clone(),
+            }),
             // A verdict that this version does not know lets the message be handed out again.
             verdict => {
                 let release = !matches!(verdict, Verdict::Ack);
-                add(held, release, &mut groups, &mut parts)
+                add(held, release, &mut groups, &mut parts);
             }
-        };
-        part_of.push(part);
+        }
     }
     for group in groups {
         if let Part::Ack { dense, .. } = &mut parts[group.part] {
@@ -177,7 +162,7 @@ fn into_parts(finished: &[(InboxReceipt, Verdict)], part_of: &mut Vec<usize>) ->
     parts
 }
 
-fn add<'a>(held: &'a Held, release: bool, groups: &mut Vec<Group<'a>>, parts: &mut Vec<Part>) -> usize {
+fn add<'a>(held: &'a Held, release: bool, groups: &mut Vec<Group<'a>>, parts: &mut Vec<Part>) {
     let (id, index) = (held.id(), held.index());
     // The claim of the receipt before is the likely one.
     let known = groups
@@ -189,7 +174,7 @@ fn add<'a>(held: &'a Held, release: bool, groups: &mut Vec<Group<'a>>, parts: &m
             ids.push(id);
         }
         group.last = group.last.filter(|last| last + 1 == index).map(|_| index);
-        return group.part;
+        return;
     }
     let token = held.chunk().token;
     let ids = vec![id];
@@ -208,7 +193,6 @@ fn add<'a>(held: &'a Held, release: bool, groups: &mut Vec<Group<'a>>, parts: &m
         part: parts.len() - 1,
         last: Some(index),
     });
-    parts.len() - 1
 }
 
 #[cfg(test)]
@@ -228,27 +212,23 @@ mod tests {
 
     #[test]
     fn rows_of_one_claim_share_a_part() {
-        let mut part_of = Vec::new();
         let acked: Vec<_> = receipts(9, &[1, 2, 3]).into_iter().map(|r| (r, Verdict::Ack)).collect();
-        let parts = into_parts(&acked, &mut part_of);
+        let parts = into_parts(&acked);
         assert!(matches!(&parts[..], [Part::Ack { token: 9, ids, dense: true }] if *ids == [1, 2, 3]));
-        assert_eq!(part_of, [0, 0, 0]);
     }
 
     #[test]
     fn a_gap_is_never_spanned() {
-        let mut part_of = Vec::new();
         let mut some = receipts(9, &[1, 2, 3]);
         let kept = some.remove(1);
         let acked: Vec<_> = some.into_iter().map(|r| (r, Verdict::Ack)).collect();
-        let parts = into_parts(&acked, &mut part_of);
+        let parts = into_parts(&acked);
         assert!(matches!(&parts[..], [Part::Ack { dense: false, .. }]));
         drop(kept);
     }
 
     #[test]
     fn each_kind_of_end_has_its_part() {
-        let mut part_of = Vec::new();
         let verdicts = [
             Verdict::Ack,
             Verdict::Retry {
@@ -258,8 +238,7 @@ mod tests {
             Verdict::Ack,
         ];
         let group: Vec<_> = receipts(9, &[1, 2, 3, 4]).into_iter().zip(verdicts).collect();
-        let parts = into_parts(&group, &mut part_of);
-        assert_eq!(part_of, [0, 1, 2, 0]);
+        let parts = into_parts(&group);
         assert!(matches!(&parts[..], [
             Part::Ack { dense: false, .. },
             Part::Retry(rows),

@@ -64,6 +64,8 @@ pub(crate) fn check_name(name: &str) -> Result<(), TransportError> {
             "the name of the queue {start:?}... has {} bytes: give it one of at most {LONGEST_NAME}",
             name.len()
         )
+    } else if name.contains('\0') {
+        format!("the name of the queue {name:?} contains a NUL, which not every database can store: leave it out")
     } else {
         return Ok(());
     };
@@ -93,13 +95,13 @@ impl Source for Inbox {
 
     async fn open(&self, connection: &SqlxConnection) -> Result<(InboxFetch, InboxSettle), TransportError> {
         self.check()?;
-        let writer = connection.writer();
-        writer.check_open()?;
+        let engine = connection.engine();
+        engine.check_open()?;
         let book = Book::default();
         let lease = millis(self.lease);
         Ok((
-            InboxFetch::new(writer.clone(), Arc::clone(&self.queue), lease, book.clone()),
-            InboxSettle::new(writer.clone(), Arc::clone(&self.queue), lease, book),
+            InboxFetch::new(engine.clone(), Arc::clone(&self.queue), lease, book.clone()),
+            InboxSettle::new(engine.clone(), Arc::clone(&self.queue), lease, book),
         ))
     }
 }

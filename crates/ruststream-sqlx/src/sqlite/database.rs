@@ -10,12 +10,13 @@ use sqlx::{Connection, Executor, Row};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::Settings;
+use super::error::{failure, is_busy};
 use super::identity::Identity;
 use super::plan::{Answer, Plan, pairs};
-use super::writer_handle::Counters;
 use super::{schema, statements};
-use crate::broker::Settings;
-use crate::error::{Failure, is_busy};
+use crate::engine::Counters;
+use crate::error::{Failure, Trouble};
 use crate::operation::LostRow;
 
 /// How long the file may take over one transaction, before its connection is given up.
@@ -36,34 +37,6 @@ struct Open {
     data_version: i64,
 }
 
-/// Why a transaction did not come through.
-pub(super) enum Trouble {
-    /// Another writer held the file all the time.
-    Contended(Failure),
-    /// Something in it was refused: without that, the rest may come through.
-    Refused(Failure),
-    /// The connection is gone.
-    Lost(Failure),
-}
-
-impl Trouble {
-    pub(super) fn into_failure(self) -> Failure {
-        match self {
-            Self::Contended(failure) | Self::Refused(failure) | Self::Lost(failure) => failure,
-        }
-    }
-}
-
-impl From<Failure> for Trouble {
-    fn from(failure: Failure) -> Self {
-        if failure.lost {
-            Self::Lost(failure)
-        } else {
-            Self::Refused(failure)
-        }
-    }
-}
-
 impl Database {
     pub(super) fn new(settings: Arc<Settings>, counters: Arc<Counters>) -> Self {
         Self {
@@ -81,7 +54,7 @@ impl Database {
         connection
             .lock_handle()
             .await
-            .map_err(|error| Failure::from_sqlx(error, &self.settings.path))?
+            .map_err(|error| failure(error, &self.settings.path))?
             .set_commit_hook(move || {
                 commit.notify_one();
                 true
@@ -135,7 +108,7 @@ impl Database {
                 self.open().await?;
             }
             let Some(open) = &mut self.open else {
-                return Err(Failure::closed(&self.settings.path).into());
+                return Err(Failure::closed(&self.settings.path.display().to_string()).into());
             };
             answers.clear();
             answers.resize_with(operations, Answer::default);
@@ -165,7 +138,7 @@ impl Database {
                 attempt += 1;
                 continue;
             }
-            let failure = Failure::from_sqlx(error, &self.settings.path);
+            let failure = failure(error, &self.settings.path);
             if failure.lost {
                 self.open = None;
             }
@@ -228,7 +201,7 @@ impl Database {
             })
         };
         rows.iter()
-            .map(|row| decode(row).map_err(|error| Failure::from_sqlx(error, &self.settings.path)))
+            .map(|row| decode(row).map_err(|error| failure(error, &self.settings.path)))
             .collect()
     }
 
@@ -242,7 +215,7 @@ impl Database {
         let mut attempt = 0;
         loop {
             let Some(open) = &mut self.open else {
-                return Err(Failure::closed(&self.settings.path));
+                return Err(Failure::closed(&self.settings.path.display().to_string()));
             };
             let query = match text {
                 Some(text) => sqlx::query(sql).bind(text),
@@ -256,7 +229,7 @@ impl Database {
                     sleep(busy_pause(attempt)).await;
                     attempt += 1;
                 }
-                Ok(Err(error)) => return Err(Failure::from_sqlx(error, &self.settings.path)),
+                Ok(Err(error)) => return Err(failure(error, &self.settings.path)),
                 Err(_) => {
                     self.open = None;
                     let text = format!("{} was not read within {DEADLINE:?}", self.settings.path.display());

@@ -1,15 +1,17 @@
-//! What is particular to `SQLite`: schema, statements, and the one writer of a connection.
+//! What is particular to `SQLite`: schema, statements, the one writer of a connection, and its reader.
 
 mod database;
+mod driver;
+mod error;
 mod identity;
 mod plan;
 mod reader;
 mod schema;
-pub(crate) mod statements;
-mod wake;
+mod settings;
+mod statements;
+mod waiting;
 mod writer;
-mod writer_handle;
 
-pub(crate) use reader::Reader;
-pub(crate) use statements::random_token;
-pub(crate) use writer_handle::WriterHandle;
+pub(crate) use driver::open;
+pub(crate) use settings::Settings;
+pub use settings::{Sqlite, Synchronous};

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::statements;
 use crate::clock::to_millis;
-use crate::operation::{Administer, Claim, ClaimedRow, NewRow, Part, RetryRow};
+use crate::operation::{Administer, Claim, ClaimedRow, Decoded, NewRow, Part, RetryRow};
 
 /// Statements in one text. The thread of the connection runs a text in one go; a longer group is several texts.
 const STATEMENTS: usize = 24;
@@ -45,9 +45,7 @@ enum Step {
 pub(super) struct Answer {
     /// For each of its statements that tells, in order.
     pub(super) affected: Vec<u64>,
-    pub(super) rows: Vec<ClaimedRow>,
-    /// Rows whose headers cannot be decoded, and why.
-    pub(super) undecodable: Vec<(ClaimedRow, String)>,
+    pub(super) claimed: Decoded,
     pub(super) ids: Vec<i64>,
 }
 
@@ -301,7 +299,7 @@ fn take_row(row: &SqliteRow, answer: &mut Answer) -> Result<(), sqlx::Error> {
     // Unchecked: people insert by hand, and a payload of text is as good as one of bytes.
     let attempt: i64 = row.try_get_unchecked(1)?;
     let block: Option<Vec<u8>> = row.try_get_unchecked(4)?;
-    let mut claimed = ClaimedRow {
+    let claimed = ClaimedRow {
         id: row.try_get_unchecked(0)?,
         attempt: u32::try_from(attempt.saturating_add(1)).unwrap_or(u32::MAX),
         published_at: row.try_get_unchecked(2)?,
@@ -310,13 +308,7 @@ fn take_row(row: &SqliteRow, answer: &mut Answer) -> Result<(), sqlx::Error> {
         payload: row.try_get_unchecked(5)?,
         unfinished: row.try_get_unchecked::<i64, _>(6)? != statements::FREE,
     };
-    match block.as_deref().map(HeaderMap::from_block).transpose() {
-        Ok(headers) => {
-            claimed.headers = headers.unwrap_or_default();
-            answer.rows.push(claimed);
-        }
-        Err(error) => answer.undecodable.push((claimed, error.to_string())),
-    }
+    answer.claimed.take(claimed, block.as_deref());
     Ok(())
 }
 

@@ -8,8 +8,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
 use tokio::time::Instant;
 
-use crate::broker::Settings;
-use crate::error::{Failure, is_busy};
+use super::Settings;
+use super::error::{failure, is_busy};
+use crate::error::Failure;
 
 /// The table, whose version the meta table keeps under this name.
 pub(crate) const TABLE: &str = "ruststream_messages";
@@ -63,7 +64,7 @@ pub(crate) async fn open_writer(settings: &Settings) -> Result<SqliteConnection,
                 Err(Trouble::Sqlx(error)) => error,
             };
             if !is_busy(&error) || Instant::now() >= deadline {
-                return Err(Failure::from_sqlx(error, &settings.path));
+                return Err(failure(error, &settings.path));
             }
             tokio::time::sleep(Duration::from_micros(fastrand::u64(1_000..10_000))).await;
         }
@@ -86,7 +87,7 @@ pub(crate) async fn open_reader(settings: &Settings) -> Result<SqliteConnection,
         .pragma("query_only", "ON")
         .connect()
         .await
-        .map_err(|error| Failure::from_sqlx(error, &settings.path))
+        .map_err(|error| failure(error, &settings.path))
 }
 
 fn options(settings: &Settings) -> SqliteConnectOptions {

@@ -2,13 +2,8 @@
 //!
 //! The texts are constant, so that each is prepared once. Lists of ids travel as JSON.
 
-/// The token of a row that no one has leased; the leases' own are random and below.
-pub(crate) const FREE: i64 = i64::MAX;
-
-/// A token for one claim, of always the same size.
-pub(crate) fn random_token() -> i64 {
-    fastrand::i64((1 << 62)..FREE)
-}
+/// The token of a row that no one has leased; the leases' own are below.
+pub(super) const FREE: i64 = i64::MAX;
 
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE;";
 pub(super) const COMMIT: &str = "COMMIT;";
@@ -113,10 +108,10 @@ macro_rules! dead_columns {
 }
 
 /// Queue, limit.
-pub(crate) const DEAD_LIST: &str = concat!(dead_columns!(), "WHERE state = 1 AND queue = ? ORDER BY id LIMIT ?");
+pub(super) const DEAD_LIST: &str = concat!(dead_columns!(), "WHERE state = 1 AND queue = ? ORDER BY id LIMIT ?");
 
 /// Id.
-pub(crate) const DEAD_SHOW: &str = concat!(dead_columns!(), "WHERE id = ? AND state = 1");
+pub(super) const DEAD_SHOW: &str = concat!(dead_columns!(), "WHERE id = ? AND state = 1");
 
 macro_rules! replay {
     () => {
@@ -145,7 +140,7 @@ pub(super) const PURGE: &str = "DELETE FROM ruststream_messages WHERE id = ? AND
 pub(super) const PURGE_QUEUE: &str = concat!("DELETE FROM ruststream_messages WHERE ", dead_batch!());
 
 /// Now three times, queue twice.
-pub(crate) const COUNTS: &str = "SELECT coalesce(sum(due_at <= ?), 0), \
+pub(super) const COUNTS: &str = "SELECT coalesce(sum(due_at <= ?), 0), \
                                  coalesce(sum(due_at > ? AND token <> 9223372036854775807), 0), \
                                  coalesce(sum(due_at > ? AND token = 9223372036854775807), 0), \
                                  (SELECT count(*) FROM ruststream_messages WHERE state = 1 AND queue = ?) \

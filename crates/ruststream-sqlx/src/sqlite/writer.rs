@@ -1,23 +1,21 @@
 //! The one writer of a connection: it takes all that waits and runs it as one transaction.
 
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 
-use ruststream::transport::{DeadLetter, DeadReason, TransportError};
+use ruststream::transport::TransportError;
 use sqlx::sqlite::SqliteConnection;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::database::{Database, Trouble};
+use super::Settings;
+use super::database::Database;
 use super::plan::{Answer, Plan};
-use super::wake::Waiting;
-use super::writer_handle::Counters;
-use crate::broker::Settings;
+use super::waiting::Waiting;
 use crate::clock::from_millis;
-use crate::error::Failure;
+use crate::engine::{Counters, give_way};
+use crate::error::{Failure, Trouble};
 use crate::operation::{
-    Administration, Claim, Claimed, Insert, NewRow, Operation, Part, Renewal, Reply, SettleAnswer, Settlement,
+    Administration, Claim, Claimed, Insert, Letters, NewRow, Operation, Part, Renewal, Reply, SettleAnswer, Settlement,
 };
 
 /// The most operations in one transaction.
@@ -48,12 +46,14 @@ impl Writer {
         }
     }
 
-    /// Takes a connection that was just opened.
-    pub(super) async fn adopt(&mut self, connection: SqliteConnection) -> Result<(), TransportError> {
-        self.database.install(connection).await.map_err(TransportError::from)
-    }
-
-    pub(super) async fn run(mut self) {
+    /// Works until its channel ends; `first` is a connection that was just opened.
+    pub(super) async fn run(mut self, first: Option<SqliteConnection>) {
+        if let Some(connection) = first
+            && let Err(failure) = self.database.install(connection).await
+        {
+            // The first operation opens another, or says why it cannot.
+            self.lose(&failure);
+        }
         let mut arrived = Vec::new();
         let closing = loop {
             if self.backlog.is_empty() {
@@ -252,7 +252,7 @@ impl Writer {
             Operation::Settle(settlement) => {
                 let mut answer = SettleAnswer::default();
                 let single = settlement.parts.len() == 1;
-                for (index, part) in settlement.parts.iter().enumerate() {
+                for part in &settlement.parts {
                     let mut answers = Vec::new();
                     let done = if single {
                         Err(failure.clone())
@@ -269,7 +269,7 @@ impl Writer {
                     match done {
                         Ok(()) => answer.stale += stale(std::slice::from_ref(part), &answers),
                         Err(failure) => {
-                            answer.failed.push(index);
+                            answer.failed.extend(part.rows());
                             answer.failure.get_or_insert(failure);
                         }
                     }
@@ -331,6 +331,8 @@ impl Writer {
             Operation::Cancel { reply, .. } | Operation::Ping { reply } | Operation::Close { reply } => {
                 let _ = reply.send(Ok(()));
             }
+            // The reader's.
+            Operation::Letters(_) | Operation::Count { .. } => {}
             #[cfg(test)]
             Operation::Panic => {}
         }
@@ -339,33 +341,19 @@ impl Writer {
     fn hand_over(&mut self, claim: Claim, answer: Answer, hungry: &mut Vec<Claim>) {
         Counters::count(&self.counters.claims);
         let token = claim.token;
-        if !answer.undecodable.is_empty() {
-            let at = from_millis(self.settings.clock.now());
-            let dead = |(row, error): (crate::operation::ClaimedRow, String)| {
-                tracing::warn!(queue = %claim.queue, id = row.id, error, "a message became a dead letter");
-                Part::Dead {
-                    id: row.id,
-                    token,
-                    letter: Box::new(DeadLetter {
-                        reason: DeadReason::Undecodable,
-                        error,
-                        attempts: row.attempt,
-                        source: claim.queue.to_string(),
-                        at,
-                    }),
-                }
-            };
-            let parts = answer.undecodable.into_iter().map(dead).collect();
-            self.settle_later(&claim.queue, parts);
+        let mut claimed = answer.claimed;
+        let dead = claimed.give_up(&claim.queue, token, from_millis(self.settings.clock.now()));
+        if !dead.is_empty() {
+            self.settle_later(&claim.queue, dead);
         }
-        if answer.rows.is_empty() {
+        if claimed.rows.is_empty() {
             Counters::count(&self.counters.empty_claims);
             hungry.push(claim);
             return;
         }
         let claimed = Claimed {
             token,
-            rows: answer.rows,
+            rows: claimed.rows,
         };
         // No one takes it any more: the rows go back at once.
         if let Err(Ok(claimed)) = claim.reply.send(Ok(claimed)) {
@@ -430,22 +418,6 @@ impl Writer {
     }
 }
 
-/// Lets the tasks run that are ready.
-///
-/// `tokio::task::yield_now` keeps the waker with the thread until that is idle: where a handler then blocks the thread, the
-/// writer would stand still with it, for everyone. Woken so, it waits in the queue, where other threads find it.
-async fn give_way() {
-    let mut given = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut given, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
 /// Settles first, so that rows which become ready can be claimed; inserts next; claims last.
 fn plan_of(group: &[Operation], now: i64) -> Plan {
     let mut plan = Plan::new(now);
@@ -489,6 +461,8 @@ fn refuse(operation: Operation, failure: Failure) {
         Operation::Cancel { reply, .. } | Operation::Ping { reply } | Operation::Close { reply } => {
             let _ = reply.send(Err(failure));
         }
+        Operation::Letters(Letters { reply, .. }) => drop(reply.send(Err(failure))),
+        Operation::Count { reply, .. } => drop(reply.send(Err(failure))),
         #[cfg(test)]
         Operation::Panic => {}
     }

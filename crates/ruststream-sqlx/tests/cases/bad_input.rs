@@ -9,7 +9,8 @@ use ruststream::prelude::*;
 use ruststream_sqlx::{Inbox, SqlxBroker};
 
 use crate::kit::{Place, Queue, publish};
-use crate::support::{File, eventually};
+use crate::place::Place as File;
+use crate::support::eventually;
 
 #[subscriber("orders")]
 async fn ignore(_order: &[u8]) {}
@@ -74,7 +75,7 @@ async fn a_file_that_cannot_be_used_ends_the_start_with_its_reason() {
 
 #[tokio::test]
 async fn a_table_of_a_newer_version_ends_the_start_with_both_versions() {
-    let file = File::new();
+    let file = File::here();
     start(file.broker()).await.unwrap();
     file.sql("UPDATE ruststream_meta SET version = 99").await;
     refused(file.path(), &["99"]).await;
@@ -96,7 +97,7 @@ async fn a_process_that_cannot_start_exits_with_an_error() {
 
 #[tokio::test]
 async fn settings_that_cannot_work_are_refused_before_anything_starts() {
-    let file = File::new();
+    let file = File::here();
     let error = RustStream::new(AppInfo::new("case", "1.0.0"))
         .with_broker(file.broker(), |broker| {
             broker.include(ignore).workers(0);
@@ -147,7 +148,7 @@ async fn names_with_odd_characters_are_queues_like_others() {
         LONG,
     ];
     assert!(LONG.len() <= 200 && LONG.len() > 180, "{}", LONG.len());
-    let file = File::new();
+    let file = File::here();
     let connection = file.connect().await;
     for name in names {
         let seen = Seen::default();
@@ -174,7 +175,7 @@ async fn names_with_odd_characters_are_queues_like_others() {
 /// What is above the limit is refused with its size and the limit, and what was published beside it is stored.
 #[tokio::test]
 async fn a_payload_above_the_limit_is_refused_and_the_others_stored() {
-    let file = File::new();
+    let file = File::here();
     let running = RustStream::new(AppInfo::new("case", "1.0.0"))
         .with_broker(file.broker().max_payload(1000), |_| {})
         .start()
@@ -215,7 +216,7 @@ async fn judge(order: u64) -> HandlerOutcome {
 /// works again.
 #[tokio::test]
 async fn a_disk_that_is_full_at_a_settle_loses_nothing_and_is_told() {
-    let file = File::new();
+    let file = File::here();
     let connection = file.connect().await;
     file.sql("CREATE TABLE ballast (bytes BLOB); INSERT INTO ballast VALUES (randomblob(500000))")
         .await;

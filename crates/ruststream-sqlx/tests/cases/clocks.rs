@@ -10,7 +10,8 @@ use ruststream::transport::Broker;
 use ruststream_sqlx::Inbox;
 
 use crate::kit::{Job, Place, Queue, SECOND, Work, attempts, of, publish, runs};
-use crate::support::{File, eventually};
+use crate::place::Place as File;
+use crate::support::eventually;
 
 /// How late a delayed message may come.
 const LATE: Duration = Duration::from_millis(250);
@@ -110,7 +111,7 @@ async fn app(file: &File, clock: &Clock, calls: &Arc<[AtomicUsize; 60]>) -> Runn
 
 /// Sets the clock by so many seconds while twenty messages are in hand and `waiting` are ready; then twenty more are published.
 async fn survives_a_step(seconds: i64, waiting: u64) {
-    let file = File::new();
+    let file = File::here();
     let (clock, calls) = (Clock::default(), Arc::new([const { AtomicUsize::new(0) }; 60]));
     let connection = file.broker().clock(clock.source()).connect().await.unwrap();
     publish(&connection, "numbers", &(0..20 + waiting).collect::<Vec<u64>>()).await;

@@ -9,7 +9,8 @@ use ruststream_sqlx::Inbox;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
 
 use crate::kit::{Job, Place, Queue, SECOND, Work, attempts, ends, of, publish};
-use crate::support::{File, eventually};
+use crate::place::Place as File;
+use crate::support::eventually;
 
 /// C03: handlers that work four times their lease run once each, though another node waits for the same messages.
 #[tokio::test]
@@ -56,7 +57,7 @@ async fn book(order: u64, State(shop): State<Shop>) -> Result<(), sqlx::Error> {
 /// C09: handlers that write to the same file over a small pool of their own starve no lease.
 #[tokio::test]
 async fn handlers_with_a_small_pool_on_the_same_file_starve_no_lease() {
-    let file = File::new();
+    let file = File::here();
     let connection = file.connect().await;
     file.sql("CREATE TABLE shop (number INTEGER NOT NULL)").await;
     let options = SqliteConnectOptions::new()

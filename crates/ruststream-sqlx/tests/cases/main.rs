@@ -3,6 +3,7 @@
 //! A process is this test binary, started anew to run the one ignored test below: a service as [`kit::Service`] describes it.
 //! What its handlers do they write to a side file, a line with one write each, with its own time; the tests watch that file.
 
+#![allow(dead_code, reason = "each test binary uses some of what they share")]
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 #![allow(
     clippy::unchecked_time_subtraction,
@@ -16,10 +17,12 @@ mod drain;
 mod kit;
 mod leases;
 mod order;
+#[path = "../sqlite/place.rs"]
+mod place;
 mod poison;
 mod retries;
 mod sharing;
-#[path = "../support/mod.rs"]
+#[path = "../behaviour/support.rs"]
 mod support;
 
 /// What a started process does.

@@ -9,7 +9,8 @@ use ruststream_sqlx::{QueueCounts, SqlxConnection};
 use serde::Serialize;
 
 use super::{Job, Node, Service, Side, of};
-use crate::support::{self, File};
+use crate::place::Place as File;
+use crate::support;
 
 /// A directory of a case.
 pub(crate) struct Place {
@@ -20,7 +21,7 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        let file = File::new();
+        let file = File::here();
         let side = Side::open(&file.path().with_file_name("side.txt"));
         Self {
             file,

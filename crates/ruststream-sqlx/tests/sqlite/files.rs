@@ -1,7 +1,5 @@
 //! Files that are no queue, files of other versions, files that are full: a clear error, and nothing lost.
 
-mod support;
-
 use std::time::Duration;
 
 use ruststream::message::Outgoing;
@@ -10,7 +8,9 @@ use ruststream::transport::{
 };
 use ruststream_sqlx::{Inbox, SqlxBroker, Synchronous};
 use sqlx::{Connection as _, Executor};
-use support::{File, numbers, payloads, publish, publish_numbers, receipts, subscribe};
+
+use crate::place::Place;
+use crate::support::{self, numbers, payloads, publish, publish_numbers, receipts, subscribe};
 
 async fn refused(broker: SqlxBroker) -> TransportError {
     let connected = tokio::time::timeout(support::PATIENCE, broker.connect()).await;
@@ -28,7 +28,7 @@ fn says(error: &TransportError, words: &[&str]) {
 
 #[tokio::test]
 async fn a_file_that_is_no_database_is_refused_and_left_alone() {
-    let file = File::new();
+    let file = Place::here();
     let text = "these are my notes, and they are long enough to be no database header at all. ".repeat(20);
     std::fs::write(file.path(), &text).unwrap();
     let error = refused(file.broker()).await;
@@ -73,7 +73,7 @@ async fn a_name_that_is_no_file_is_refused() {
 
 #[tokio::test]
 async fn a_newer_table_is_refused_with_both_versions_and_the_fix() {
-    let file = File::new();
+    let file = Place::here();
     file.connect().await.close().await;
     file.sql("UPDATE ruststream_meta SET version = 7").await;
     let error = refused(file.broker()).await;
@@ -85,7 +85,7 @@ async fn a_newer_table_is_refused_with_both_versions_and_the_fix() {
 
 #[tokio::test]
 async fn a_table_of_that_name_that_is_not_ours_is_refused_and_left_alone() {
-    let file = File::new();
+    let file = Place::here();
     file.sql("CREATE TABLE ruststream_messages (mine TEXT); INSERT INTO ruststream_messages VALUES ('kept')")
         .await;
     let error = refused(file.broker()).await;
@@ -96,7 +96,7 @@ async fn a_table_of_that_name_that_is_not_ours_is_refused_and_left_alone() {
 
 #[tokio::test]
 async fn other_tables_of_the_file_are_no_business_of_ours() {
-    let file = File::new();
+    let file = Place::here();
     file.sql("PRAGMA journal_mode = DELETE; CREATE TABLE customers (id INTEGER); INSERT INTO customers VALUES (7)")
         .await;
     let connection = file.connect().await;
@@ -107,7 +107,7 @@ async fn other_tables_of_the_file_are_no_business_of_ours() {
 #[tokio::test]
 async fn ten_connections_that_start_at_once_make_one_table() {
     for round in 0..5 {
-        let file = File::new();
+        let file = Place::here();
         let mut starting = tokio::task::JoinSet::new();
         for starter in 0..10_usize {
             let broker = file.broker();
@@ -130,7 +130,7 @@ async fn ten_connections_that_start_at_once_make_one_table() {
 
 #[tokio::test]
 async fn only_the_message_that_is_too_large_fails() {
-    let file = File::new();
+    let file = Place::here();
     let connection = file.broker().max_payload(100).connect().await.unwrap();
     let large = [b'x'; 101];
     let messages = [
@@ -153,7 +153,7 @@ async fn only_the_message_that_is_too_large_fails() {
 
 #[tokio::test]
 async fn a_row_that_the_file_refuses_fails_alone() {
-    let file = File::new();
+    let file = Place::here();
     let connection = file.connect().await;
     file.sql(
         "CREATE TRIGGER no_bad BEFORE INSERT ON ruststream_messages WHEN NEW.payload = x'626164' \
@@ -180,7 +180,7 @@ async fn a_row_that_the_file_refuses_fails_alone() {
 
 #[tokio::test]
 async fn a_receipt_that_the_file_refuses_stays_and_the_others_are_settled() {
-    let file = File::new();
+    let file = Place::here();
     let connection = file.connect().await;
     publish_numbers(&connection, "orders", 4).await;
     let mut orders = subscribe(&connection, "orders").await;
@@ -215,7 +215,7 @@ fn dead(error: &str) -> Verdict {
 
 #[tokio::test]
 async fn a_full_disk_is_an_error_that_passes_and_loses_nothing() {
-    let file = File::new();
+    let file = Place::here();
     let connection = file.broker().pragma("max_page_count", "200").connect().await.unwrap();
     let large = vec![b'x'; 20_000];
     let mut stored = 0;
@@ -255,7 +255,7 @@ async fn a_full_disk_is_an_error_that_passes_and_loses_nothing() {
 
 #[tokio::test]
 async fn a_file_that_someone_holds_is_busy_for_as_long_as_the_setting_says_and_works_after() {
-    let file = File::new();
+    let file = Place::here();
     let connection = file
         .broker()
         .busy_timeout(Duration::from_millis(200))
@@ -289,7 +289,7 @@ async fn a_file_that_someone_holds_is_busy_for_as_long_as_the_setting_says_and_w
 
 #[tokio::test]
 async fn a_file_that_was_replaced_is_an_error_once_and_opened_anew() {
-    let file = File::new();
+    let file = Place::here();
     let connection = file.connect().await;
     publish(&connection, "orders", &[b"old"]).await;
     let mut orders = subscribe(&connection, "orders").await;
@@ -314,7 +314,7 @@ async fn a_file_that_was_replaced_is_an_error_once_and_opened_anew() {
 
 #[tokio::test]
 async fn who_waits_on_a_file_that_was_replaced_is_told() {
-    let file = File::new();
+    let file = Place::here();
     let connection = file.connect().await;
     let mut orders = subscribe(&connection, "orders").await;
     assert!(orders.finds_nothing().await);
@@ -330,7 +330,7 @@ async fn who_waits_on_a_file_that_was_replaced_is_told() {
 
 #[tokio::test]
 async fn a_closed_connection_says_so_and_its_file_is_whole() {
-    let file = File::new();
+    let file = Place::here();
     let connection = file.connect().await;
     publish(&connection, "orders", &[b"x"]).await;
     let mut orders = subscribe(&connection, "orders").await;
@@ -367,7 +367,7 @@ async fn a_closed_connection_says_so_and_its_file_is_whole() {
 
 #[tokio::test]
 async fn full_synchronous_works_as_well() {
-    let file = File::new();
+    let file = Place::here();
     let connection = file.broker().synchronous(Synchronous::Full).connect().await.unwrap();
     publish_numbers(&connection, "orders", 10).await;
     let mut orders = subscribe(&connection, "orders").await;
@@ -379,7 +379,7 @@ async fn full_synchronous_works_as_well() {
 #[tokio::test]
 async fn a_deep_queue_is_claimed_from_as_fast_as_a_shallow_one() {
     const DEEP: usize = 100_000;
-    let file = File::new();
+    let file = Place::here();
     let connection = file.connect().await;
     file.sql(&format!(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {DEEP})

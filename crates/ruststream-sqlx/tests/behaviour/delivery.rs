@@ -1,18 +1,18 @@
 //! What is published comes out as it went in, in order, and once.
 
-mod support;
-
 use std::time::{Duration, SystemTime};
 
+use crate::place::Place;
+use crate::support;
+use crate::support::{numbers, payloads, publish, publish_numbers, receipts, subscribe};
 use ruststream::message::{HeaderMap, Outgoing, header};
 use ruststream::transport::{Connection, Delivery, Fetch, Publish, Settle, Source, Verdict};
 use ruststream_sqlx::{Inbox, InboxRow};
-use support::{File, numbers, payloads, publish, publish_numbers, receipts, subscribe};
 
 #[tokio::test]
 async fn messages_come_in_the_order_they_were_published_and_once() {
-    let file = File::new();
-    let connection = file.connect().await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
     publish_numbers(&connection, "orders", 300).await;
     let mut orders = subscribe(&connection, "orders").await;
 
@@ -26,13 +26,13 @@ async fn messages_come_in_the_order_they_were_published_and_once() {
 
     assert_eq!(seen, numbers(0..300));
     assert!(orders.finds_nothing().await);
-    assert_eq!(file.number("SELECT count(*) FROM ruststream_messages").await, 0);
+    assert_eq!(place.number("SELECT count(*) FROM ruststream_messages").await, 0);
 }
 
 #[tokio::test]
 async fn any_payload_comes_back_byte_for_byte() {
-    let file = File::new();
-    let connection = file.connect().await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
     let large: Vec<u8> = (0..1_048_576_u32).map(|byte| (byte % 251) as u8).collect();
     let binary: Vec<u8> = (0..=255).collect();
     let all: [&[u8]; 5] = [b"", "gr\u{fc}\u{df}e \u{1f980}".as_bytes(), &binary, &large, b"\0\0"];
@@ -48,8 +48,8 @@ async fn any_payload_comes_back_byte_for_byte() {
 
 #[tokio::test]
 async fn headers_key_and_time_come_along() {
-    let file = File::new();
-    let connection = file.connect().await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
     let mut headers = HeaderMap::new();
     headers.append("trace", vec![0xff, 0x00, 0xfe]);
     headers.append("trace", "again");
@@ -74,8 +74,8 @@ async fn headers_key_and_time_come_along() {
 
 #[tokio::test]
 async fn a_key_in_the_headers_is_a_key() {
-    let file = File::new();
-    let connection = file.connect().await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
     let headers: HeaderMap = [(header::KEY, "customer-7")].into_iter().collect();
     let message = Outgoing::new("orders", b"x").with_headers(&headers);
     connection.publisher().publish(&[message]).await.unwrap();
@@ -87,15 +87,14 @@ async fn a_key_in_the_headers_is_a_key() {
 
 #[tokio::test]
 async fn queues_with_any_name_are_apart() {
-    let file = File::new();
-    let connection = file.connect().await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
     let long = "n".repeat(200);
     let names = [
         "orders",
         "Orders",
         "'; DROP TABLE ruststream_messages; --",
         "\u{1f980}\n\t",
-        "a\0b",
         "a",
         "%_",
         &long,
@@ -113,9 +112,13 @@ async fn queues_with_any_name_are_apart() {
 
 #[tokio::test]
 async fn a_name_that_cannot_be_is_refused_with_a_reason() {
-    let file = File::new();
-    let connection = file.connect().await;
-    for (name, word) in [(String::new(), "empty"), ("n".repeat(201), "201 bytes")] {
+    let place = Place::new().await;
+    let connection = place.connect().await;
+    for (name, word) in [
+        (String::new(), "empty"),
+        ("n".repeat(201), "201 bytes"),
+        ("a\0b".to_owned(), "NUL"),
+    ] {
         let queue = Inbox::queue(&name);
         let error = queue.check().unwrap_err();
         assert!(!error.is_transient());
@@ -135,9 +138,10 @@ async fn a_name_that_cannot_be_is_refused_with_a_reason() {
 
 #[tokio::test]
 async fn a_row_written_by_hand_is_a_message() {
-    let file = File::new();
-    let connection = file.connect().await;
-    file.sql("INSERT INTO ruststream_messages (queue, payload) VALUES ('orders', '{\"a\":1}')")
+    let place = Place::new().await;
+    let connection = place.connect().await;
+    place
+        .sql("INSERT INTO ruststream_messages (queue, payload) VALUES ('orders', '{\"a\":1}')")
         .await;
 
     let mut orders = subscribe(&connection, "orders").await;
@@ -150,8 +154,8 @@ async fn a_row_written_by_hand_is_a_message() {
 
 #[tokio::test]
 async fn many_publishers_and_subscribers_lose_and_double_nothing() {
-    let file = File::new();
-    let connection = std::sync::Arc::new(file.connect().await);
+    let place = Place::new().await;
+    let connection = std::sync::Arc::new(place.connect().await);
     let publishers: Vec<_> = (0..8)
         .map(|publisher| {
             let connection = std::sync::Arc::clone(&connection);
@@ -191,8 +195,8 @@ async fn many_publishers_and_subscribers_lose_and_double_nothing() {
 
 #[tokio::test]
 async fn a_fetch_that_was_dropped_loses_nothing() {
-    let file = File::new();
-    let connection = file.connect().await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
     let mut orders = subscribe(&connection, "orders").await;
     // Given: a fetch that waits is dropped, and rows come for it.
     assert!(orders.finds_nothing().await);
@@ -222,8 +226,8 @@ async fn a_fetch_that_was_dropped_loses_nothing() {
 
 #[tokio::test]
 async fn a_claim_for_more_than_there_is_room_is_kept_for_later_fetches() {
-    let file = File::new();
-    let connection = file.connect().await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
     let mut orders = subscribe(&connection, "orders").await;
     let mut into = Vec::new();
     let waiting = tokio::time::timeout(Duration::from_millis(50), orders.fetch.fetch(10, &mut into)).await;
@@ -243,8 +247,8 @@ async fn a_claim_for_more_than_there_is_room_is_kept_for_later_fetches() {
 
 #[tokio::test]
 async fn closing_gives_back_what_was_not_handed_out() {
-    let file = File::new();
-    let connection = file.connect().await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
     let mut first = subscribe(&connection, "orders").await;
     let mut into = Vec::new();
     let waiting = tokio::time::timeout(Duration::from_millis(50), first.fetch.fetch(10, &mut into)).await;
@@ -268,8 +272,8 @@ async fn closing_gives_back_what_was_not_handed_out() {
 
 #[tokio::test]
 async fn dropping_the_half_gives_back_what_comes_for_it() {
-    let file = File::new();
-    let connection = file.connect().await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
     let mut first = subscribe(&connection, "orders").await;
     assert!(first.finds_nothing().await);
     drop(first);
@@ -283,10 +287,12 @@ async fn dropping_the_half_gives_back_what_comes_for_it() {
 
 #[tokio::test]
 async fn headers_that_cannot_be_decoded_make_a_dead_letter_and_stop_no_one() {
-    let file = File::new();
-    let connection = file.connect().await;
-    file.sql("INSERT INTO ruststream_messages (queue, payload, headers) VALUES ('orders', x'00ff', x'ffffffff00')")
-        .await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
+    let (payload, headers) = (Place::bytes("00ff"), Place::bytes("ffffffff00"));
+    let insert =
+        format!("INSERT INTO ruststream_messages (queue, payload, headers) VALUES ('orders', {payload}, {headers})");
+    place.sql(&insert).await;
     publish_numbers(&connection, "orders", 3).await;
 
     let mut orders = subscribe(&connection, "orders").await;

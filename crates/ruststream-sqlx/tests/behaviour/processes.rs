@@ -2,18 +2,16 @@
 //!
 //! A process is this test binary, started anew to run the one ignored test below.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::Duration;
 
+use crate::place::Place;
+use crate::support;
+use crate::support::{open, payloads, publish_numbers, subscribe};
 use ruststream::message::Outgoing;
 use ruststream::transport::{Broker, Connection, Delivery, Publish};
-use ruststream_sqlx::{Inbox, SqlxBroker};
-use support::{File, open, payloads, publish_numbers, subscribe};
+use ruststream_sqlx::Inbox;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::Instant;
@@ -28,11 +26,17 @@ struct Process {
 }
 
 impl Process {
-    fn start(file: &File, role: &str) -> Self {
+    fn start(place: &Place, role: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
+            .args([
+                "--exact",
+                "processes::child",
+                "--ignored",
+                "--nocapture",
+                "--test-threads=1",
+            ])
             .env(ROLE, role)
-            .env(PATH, file.path())
+            .env(PATH, place.describe())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
@@ -66,7 +70,7 @@ async fn child() {
     let (Ok(role), Ok(path)) = (std::env::var(ROLE), std::env::var(PATH)) else {
         return;
     };
-    let connection = SqlxBroker::sqlite(path).connect().await.unwrap();
+    let connection = Place::described(&path).connect().await.unwrap();
     let inbox = Inbox::queue("orders").lease(Duration::from_secs(1));
     let mut orders = open(&connection, &inbox).await;
     match role.as_str() {
@@ -102,16 +106,16 @@ async fn child() {
 
 #[tokio::test]
 async fn a_confirmed_publish_survives_a_kill() {
-    let file = File::new();
+    let place = Place::new().await;
     let mut confirmed = Vec::new();
     for _ in 0..3 {
-        let mut process = Process::start(&file, "publish");
+        let mut process = Process::start(&place, "publish");
         for _ in 0..50 {
             confirmed.push(process.says().await.unwrap());
         }
         process.kill().await;
     }
-    let connection = file.connect().await;
+    let connection = place.connect().await;
     let mut orders = subscribe(&connection, "orders").await;
     let counts = connection.queue_counts("orders").await.unwrap();
     let stored = payloads(&orders.take(counts.ready as usize).await);
@@ -122,10 +126,10 @@ async fn a_confirmed_publish_survives_a_kill() {
 
 #[tokio::test]
 async fn what_a_killed_process_held_comes_again_when_its_leases_end_and_not_before() {
-    let file = File::new();
-    let connection = file.connect().await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
     publish_numbers(&connection, "orders", 20).await;
-    let mut process = Process::start(&file, "take");
+    let mut process = Process::start(&place, "take");
     assert_eq!(process.says().await.unwrap(), "20");
     let taken = Instant::now();
     process.kill().await;
@@ -143,9 +147,9 @@ async fn what_a_killed_process_held_comes_again_when_its_leases_end_and_not_befo
 #[tokio::test]
 async fn processes_that_work_on_one_file_lose_and_double_nothing() {
     const COUNT: usize = 2_000;
-    let file = File::new();
-    let connection = file.connect().await;
-    let mut processes: Vec<_> = (0..2).map(|_| Process::start(&file, "consume")).collect();
+    let place = Place::new().await;
+    let connection = place.connect().await;
+    let mut processes: Vec<_> = (0..2).map(|_| Process::start(&place, "consume")).collect();
     for process in &mut processes {
         assert_eq!(process.says().await.unwrap(), "ready");
     }
@@ -185,9 +189,9 @@ async fn processes_that_work_on_one_file_lose_and_double_nothing() {
 
 #[tokio::test]
 async fn a_message_of_another_process_comes_within_a_quarter_of_a_second() {
-    let file = File::new();
-    let connection = file.connect().await;
-    let mut process = Process::start(&file, "consume");
+    let place = Place::new().await;
+    let connection = place.connect().await;
+    let mut process = Process::start(&place, "consume");
     assert_eq!(process.says().await.unwrap(), "ready");
     for number in 0..5 {
         tokio::time::sleep(Duration::from_millis(130)).await;

@@ -1,10 +1,8 @@
 //! Requests over an SQLite file: who asks and who answers may be two processes.
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
-mod support;
-
+use crate::place::Place;
+use crate::support;
 use ruststream::prelude::*;
-use support::File;
 use tokio::task::JoinSet;
 
 #[subscriber("doubles", reply)]
@@ -14,13 +12,13 @@ async fn double(number: u64) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_are_answered_by_another_connection_and_leave_nothing_behind() {
-    let file = File::new();
+    let place = Place::new().await;
     let app = |name| RustStream::new(AppInfo::new(name, "1.0.0"));
-    let answering = app("answering").with_broker(file.broker(), |broker| {
+    let answering = app("answering").with_broker(place.broker(), |broker| {
         broker.include(double).workers(4);
     });
     let answering = answering.start().await.unwrap();
-    let asking = app("asking").with_broker(file.broker(), |_| {}).start().await.unwrap();
+    let asking = app("asking").with_broker(place.broker(), |_| {}).start().await.unwrap();
     let client = asking.client().await.unwrap();
 
     let mut requests = JoinSet::new();
@@ -44,5 +42,5 @@ async fn requests_are_answered_by_another_connection_and_leave_nothing_behind() 
     assert!(waiting.await.unwrap().unwrap_err().is_closed());
     answering.shutdown().await.unwrap();
     let left = "SELECT count(*) FROM ruststream_messages WHERE queue LIKE 'replies.%'";
-    assert_eq!(file.number(left).await, 0);
+    assert_eq!(place.number(left).await, 0);
 }

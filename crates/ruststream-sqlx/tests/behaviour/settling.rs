@@ -1,15 +1,12 @@
 //! What becomes of a delivery: acked, retried, released, dead, or lost with its lease.
 
-mod support;
+use std::time::{Duration, UNIX_EPOCH};
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
+use crate::place::Place;
+use crate::support::{numbers, open, payloads, publish, publish_numbers, receipts, subscribe};
 use ruststream::message::{HeaderMap, Outgoing};
-use ruststream::transport::{Broker, Connection, DeadLetter, DeadReason, Delivery, Publish, Settle, Verdict};
+use ruststream::transport::{Connection, DeadLetter, DeadReason, Delivery, Publish, Settle, Verdict};
 use ruststream_sqlx::Inbox;
-use support::{File, numbers, open, payloads, publish, publish_numbers, receipts, subscribe};
 use tokio::time::Instant;
 
 fn letter(error: &str) -> Verdict {
@@ -28,25 +25,10 @@ fn retry(millis: u64) -> Verdict {
     }
 }
 
-/// A clock that stands still until it is turned.
-#[derive(Clone, Default)]
-struct Hands(Arc<AtomicU64>);
-
-impl Hands {
-    fn turn(&self, by: Duration) {
-        self.0.fetch_add(by.as_millis() as u64, Ordering::SeqCst);
-    }
-
-    fn clock(&self) -> impl Fn() -> SystemTime + Send + Sync + 'static {
-        let millis = Arc::clone(&self.0);
-        move || UNIX_EPOCH + Duration::from_millis(1_700_000_000_000 + millis.load(Ordering::SeqCst))
-    }
-}
-
 #[tokio::test]
 async fn a_retry_comes_again_after_its_delay_and_counts() {
-    let file = File::new();
-    let connection = file.connect().await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
     publish(&connection, "orders", &[b"x"]).await;
     let mut orders = subscribe(&connection, "orders").await;
     let mut got = orders.next(1).await;
@@ -61,31 +43,9 @@ async fn a_retry_comes_again_after_its_delay_and_counts() {
 }
 
 #[tokio::test]
-async fn a_delayed_message_comes_when_it_is_due_and_not_before() {
-    let file = File::new();
-    let hands = Hands::default();
-    let connection = file
-        .broker()
-        .clock(hands.clock())
-        .poll_interval(Duration::from_millis(5))
-        .connect()
-        .await
-        .unwrap();
-    let message = Outgoing::new("orders", b"later").with_delay(Duration::from_hours(1));
-    connection.publisher().publish(&[message]).await.unwrap();
-    let mut orders = subscribe(&connection, "orders").await;
-
-    hands.turn(Duration::from_millis(3_599_999));
-    assert!(orders.finds_nothing().await);
-    assert_eq!(connection.queue_counts("orders").await.unwrap().scheduled, 1);
-    hands.turn(Duration::from_millis(2));
-    assert_eq!(payloads(&orders.next(1).await), ["later"]);
-}
-
-#[tokio::test]
 async fn a_released_message_keeps_its_place_and_its_attempt() {
-    let file = File::new();
-    let connection = file.connect().await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
     publish_numbers(&connection, "orders", 6).await;
     let mut orders = subscribe(&connection, "orders").await;
     let got = orders.take(4).await;
@@ -99,8 +59,8 @@ async fn a_released_message_keeps_its_place_and_its_attempt() {
 
 #[tokio::test]
 async fn each_receipt_of_a_group_gets_its_own_verdict() {
-    let file = File::new();
-    let connection = file.connect().await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
     publish_numbers(&connection, "orders", 10).await;
     let mut orders = subscribe(&connection, "orders").await;
     let mut finished = receipts(orders.take(10).await, &Verdict::Ack);
@@ -129,8 +89,8 @@ async fn each_receipt_of_a_group_gets_its_own_verdict() {
 
 #[tokio::test]
 async fn receipts_of_several_claims_are_settled_together() {
-    let file = File::new();
-    let connection = file.connect().await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
     publish_numbers(&connection, "orders", 9).await;
     publish(&connection, "others", &[b"x"]).await;
     let mut orders = subscribe(&connection, "orders").await;
@@ -145,18 +105,21 @@ async fn receipts_of_several_claims_are_settled_together() {
     assert_eq!(orders.ack(all).await.stale, 0);
 
     assert_eq!(
-        file.number("SELECT count(*) FROM ruststream_messages WHERE queue = 'orders'")
+        place
+            .number("SELECT count(*) FROM ruststream_messages WHERE queue = 'orders'")
             .await,
         1
     );
     assert_eq!(
-        file.number("SELECT count(*) FROM ruststream_messages WHERE queue = 'others'")
+        place
+            .number("SELECT count(*) FROM ruststream_messages WHERE queue = 'others'")
             .await,
         1
     );
     orders.ack(vec![kept]).await;
     assert_eq!(
-        file.number("SELECT count(*) FROM ruststream_messages WHERE queue = 'orders'")
+        place
+            .number("SELECT count(*) FROM ruststream_messages WHERE queue = 'orders'")
             .await,
         0
     );
@@ -164,8 +127,8 @@ async fn receipts_of_several_claims_are_settled_together() {
 
 #[tokio::test]
 async fn a_lease_that_ran_out_gives_the_message_to_another_and_fences_the_first_off() {
-    let file = File::new();
-    let connection = file.connect().await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
     publish(&connection, "orders", &[b"x"]).await;
     let inbox = Inbox::queue("orders").lease(Duration::from_millis(100));
     let mut slow = open(&connection, &inbox).await;
@@ -187,15 +150,15 @@ async fn a_lease_that_ran_out_gives_the_message_to_another_and_fences_the_first_
         }
     }
     assert_eq!(slow.ack(late).await.stale, 1);
-    assert_eq!(file.number("SELECT attempt FROM ruststream_messages").await, 2);
+    assert_eq!(place.number("SELECT attempt FROM ruststream_messages").await, 2);
     assert_eq!(other.ack(again).await.stale, 0);
 }
 
 #[tokio::test]
 async fn no_late_verdict_does_anything() {
     for verdict in [Verdict::Ack, retry(0), letter("late"), Verdict::Release] {
-        let file = File::new();
-        let connection = file.connect().await;
+        let place = Place::new().await;
+        let connection = place.connect().await;
         publish(&connection, "orders", &[b"x"]).await;
         let inbox = Inbox::queue("orders").lease(Duration::from_millis(50));
         let mut slow = open(&connection, &inbox).await;
@@ -206,7 +169,8 @@ async fn no_late_verdict_does_anything() {
         assert_eq!(slow.end(late, verdict.clone()).await.stale, 1, "{verdict:?}");
 
         assert_eq!(
-            file.number("SELECT attempt * 10 + state FROM ruststream_messages")
+            place
+                .number("SELECT attempt * 10 + state FROM ruststream_messages")
                 .await,
             20,
             "{verdict:?}"
@@ -216,43 +180,16 @@ async fn no_late_verdict_does_anything() {
 }
 
 #[tokio::test]
-async fn a_renewed_lease_lasts() {
-    let file = File::new();
-    let hands = Hands::default();
-    let broker = file
-        .broker()
-        .clock(hands.clock())
-        .poll_interval(Duration::from_millis(5));
-    let connection = broker.connect().await.unwrap();
-    publish_numbers(&connection, "orders", 3).await;
-    let mut orders = open(&connection, &Inbox::queue("orders").lease(Duration::from_secs(3))).await;
-    let mut other = subscribe(&connection, "orders").await;
-    let mut got = orders.take(3).await;
-    let dropped = got.pop();
-    drop(dropped);
-
-    for _ in 0..5 {
-        hands.turn(Duration::from_secs(2));
-        let mut lost = Vec::new();
-        orders.settle.renew(&mut lost).await.unwrap();
-        assert!(lost.is_empty());
-    }
-
-    // What the process gave up is not renewed.
-    let given_up = other.next(10).await;
-    assert_eq!(payloads(&given_up), ["2"]);
-    assert!(other.finds_nothing().await);
-    assert_eq!(orders.ack(got).await.stale, 0);
-}
-
-#[tokio::test]
 async fn a_row_deleted_under_its_handler_is_lost_once_and_its_ack_is_stale() {
-    let file = File::new();
-    let connection = file.connect().await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
     publish_numbers(&connection, "orders", 2).await;
     let mut orders = subscribe(&connection, "orders").await;
     let got = orders.take(2).await;
-    file.sql("DELETE FROM ruststream_messages WHERE payload = x'30'").await;
+    let zero = Place::bytes("30");
+    place
+        .sql(&format!("DELETE FROM ruststream_messages WHERE payload = {zero}"))
+        .await;
 
     let mut lost = Vec::new();
     orders.settle.renew(&mut lost).await.unwrap();
@@ -264,8 +201,8 @@ async fn a_row_deleted_under_its_handler_is_lost_once_and_its_ack_is_stale() {
 
 #[tokio::test]
 async fn a_dead_letter_keeps_its_bytes_and_tells_its_history() {
-    let file = File::new();
-    let connection = file.connect().await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
     let headers: HeaderMap = [("trace", vec![0xff, 0x01])].into_iter().collect();
     let message = Outgoing::new("orders", b"\xfe\x00bad")
         .with_headers(&headers)
@@ -296,8 +233,8 @@ async fn a_dead_letter_keeps_its_bytes_and_tells_its_history() {
 
 #[tokio::test]
 async fn dead_letters_are_replayed_and_purged() {
-    let file = File::new();
-    let connection = file.connect().await;
+    let place = Place::new().await;
+    let connection = place.connect().await;
     publish_numbers(&connection, "orders", 5).await;
     publish_numbers(&connection, "others", 1).await;
     let mut orders = subscribe(&connection, "orders").await;
@@ -345,17 +282,14 @@ async fn dead_letters_are_replayed_and_purged() {
 #[tokio::test]
 async fn ids_beyond_two_to_the_31_and_near_the_end_work() {
     for sequence in [2_147_483_700_i64, 9_007_199_254_740_993, i64::MAX - 100] {
-        let file = File::new();
-        let connection = file.connect().await;
-        file.sql(&format!(
-            "INSERT INTO sqlite_sequence (name, seq) VALUES ('ruststream_messages', {sequence})"
-        ))
-        .await;
+        let place = Place::new().await;
+        let connection = place.connect().await;
+        place.next_id(sequence + 1).await;
         publish_numbers(&connection, "orders", 8).await;
         let mut orders = subscribe(&connection, "orders").await;
         let got = orders.take(8).await;
         assert_eq!(
-            file.number("SELECT min(id) FROM ruststream_messages").await,
+            place.number("SELECT min(id) FROM ruststream_messages").await,
             sequence + 1
         );
         let mut lost = Vec::new();

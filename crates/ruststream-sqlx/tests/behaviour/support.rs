@@ -1,69 +1,16 @@
-//! What the tests share: a file in a directory of its own, and short words for the halves.
+//! What the tests share, whatever the database: short words for the halves.
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use ruststream::message::Outgoing;
-use ruststream::transport::{Broker, Connection, Delivery, Fetch, Publish, Settle, Settled, Source, Verdict};
-use ruststream_sqlx::{Inbox, InboxDelivery, InboxFetch, InboxReceipt, InboxSettle, SqlxBroker, SqlxConnection};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions, Executor, Row};
-use tempfile::TempDir;
+use ruststream::transport::{Connection, Delivery, Fetch, Publish, Settle, Settled, Source, Verdict};
+use ruststream_sqlx::{Inbox, InboxDelivery, InboxFetch, InboxReceipt, InboxSettle, SqlxConnection};
 
 /// Nothing here takes so long: what does is stuck.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A file in a directory that ends with the test.
-pub(crate) struct File {
-    directory: TempDir,
-}
-
-impl File {
-    pub(crate) fn new() -> Self {
-        Self {
-            directory: tempfile::tempdir().unwrap(),
-        }
-    }
-
-    pub(crate) fn path(&self) -> PathBuf {
-        self.directory.path().join("queue.db")
-    }
-
-    pub(crate) fn broker(&self) -> SqlxBroker {
-        SqlxBroker::sqlite(self.path())
-    }
-
-    pub(crate) async fn connect(&self) -> SqlxConnection {
-        self.broker().connect().await.unwrap()
-    }
-
-    /// A plain connection to the file, as any other program has it.
-    pub(crate) async fn plain(&self) -> SqliteConnection {
-        SqliteConnectOptions::new()
-            .filename(self.path())
-            .create_if_missing(true)
-            .connect()
-            .await
-            .unwrap()
-    }
-
-    pub(crate) async fn sql(&self, sql: &str) {
-        self.plain().await.execute(AssertSqlSafe(sql.to_owned())).await.unwrap();
-    }
-
-    pub(crate) async fn number(&self, sql: &str) -> i64 {
-        let row = self
-            .plain()
-            .await
-            .fetch_one(AssertSqlSafe(sql.to_owned()))
-            .await
-            .unwrap();
-        row.get(0)
-    }
-}
 
 /// Both halves of a subscription.
 pub(crate) struct Subscription {

@@ -1,0 +1,157 @@
+//! Every statement on the table. A row that no one holds has the token 0. Lists travel as arrays, so that each text is one and is prepared once.
+
+/// Each statement here finds its rows by an index. What the planner knows of a queue is always old: it was empty a moment ago,
+/// or full. And a plan is kept for as long as its statement.
+pub(super) const PLAN: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; \
+                               SET enable_mergejoin = off; SET jit = off";
+
+/// The same for one transaction.
+pub(super) const PLAN_WITHIN: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
+                                      SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off";
+
+/// Leases what is due and no one holds. Queue, room, lease in ms, token.
+///
+/// `ctid` names the rows without a second search: they are locked by then and stay where they are. Rows that someone locks are
+/// passed by, so that it never waits, and no deadlock has it as a part.
+pub(super) const CLAIM: &str = "
+    UPDATE ruststream_messages
+    SET lease_until = now() + $3 * interval '1 millisecond', unfinished = token <> 0, token = $4, attempt = attempt + 1
+    WHERE ctid = ANY (ARRAY (
+        SELECT ctid FROM ruststream_messages
+        WHERE queue = $1 AND state = 0 AND due_at <= now() AND lease_until <= now()
+        ORDER BY due_at, id LIMIT $2 FOR UPDATE SKIP LOCKED))
+    RETURNING id, due_at, attempt, unfinished, published_at, key, headers, payload";
+
+/// When the first row of each queue is due that no one holds, and the time now. Queues.
+pub(super) const PEEK: &str = "
+    SELECT (SELECT m.due_at FROM ruststream_messages AS m
+            WHERE m.queue = q.queue AND m.state = 0 AND m.lease_until <= now() ORDER BY m.due_at, m.id LIMIT 1), now()
+    FROM unnest($1::text[]) WITH ORDINALITY AS q (queue, n) ORDER BY q.n";
+
+/// Ids, tokens.
+pub(super) const ACK: &str = "
+    DELETE FROM ruststream_messages AS m USING unnest($1::bigint[], $2::bigint[]) AS s (id, token)
+    WHERE m.id = s.id AND m.token = s.token";
+
+/// Ids, tokens.
+pub(super) const RELEASE: &str = "
+    UPDATE ruststream_messages AS m SET token = 0, lease_until = '-infinity', attempt = greatest(m.attempt - 1, 0)
+    FROM unnest($1::bigint[], $2::bigint[]) AS s (id, token) WHERE m.id = s.id AND m.token = s.token";
+
+/// Ids, tokens, attempts.
+pub(super) const RETURN: &str = "
+    UPDATE ruststream_messages AS m SET token = 0, lease_until = '-infinity', attempt = s.attempt
+    FROM unnest($1::bigint[], $2::bigint[], $3::integer[]) AS s (id, token, attempt)
+    WHERE m.id = s.id AND m.token = s.token";
+
+/// Ids, tokens, delays in ms.
+pub(super) const RETRY: &str = "
+    UPDATE ruststream_messages AS m
+    SET token = 0, lease_until = '-infinity', due_at = now() + s.delay * interval '1 millisecond'
+    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS s (id, token, delay)
+    WHERE m.id = s.id AND m.token = s.token";
+
+/// Ids, tokens, reasons, errors, attempts, sources, times in ms since 1970.
+pub(super) const DEAD: &str = "
+    UPDATE ruststream_messages AS m
+    SET state = 1, token = 0, lease_until = '-infinity', dead_reason = s.reason, dead_error = s.error,
+        dead_attempts = s.attempts, dead_source = s.source,
+        dead_at = timestamptz 'epoch' + s.at * interval '1 millisecond'
+    FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bigint[])
+         AS s (id, token, reason, error, attempts, source, at)
+    WHERE m.id = s.id AND m.token = s.token";
+
+/// Queues, delays in ms, keys, headers, payloads.
+pub(super) const STORE: &str = "
+    INSERT INTO ruststream_messages (queue, due_at, key, headers, payload)
+    SELECT queue, now() + delay * interval '1 millisecond', key, headers, payload
+    FROM unnest($1::text[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bytea[])
+         AS s (queue, delay, key, headers, payload)";
+
+/// The same for one row.
+pub(super) const STORE_ONE: &str = "
+    INSERT INTO ruststream_messages (queue, due_at, key, headers, payload)
+    VALUES ($1, now() + $2 * interval '1 millisecond', $3, $4, $5)";
+
+/// As `STORE`, and tells of queues. Then: tag, queues to tell of.
+pub(super) const STORE_AND_TELL: &str = "
+    WITH stored AS (
+        INSERT INTO ruststream_messages (queue, due_at, key, headers, payload)
+        SELECT queue, now() + delay * interval '1 millisecond', key, headers, payload
+        FROM unnest($1::text[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bytea[])
+             AS s (queue, delay, key, headers, payload))
+    SELECT pg_notify('ruststream_' || 'ruststream_messages'::regclass::oid, $6 || '/' || queue) FROM unnest($7::text[]) AS q (queue)";
+
+/// Tag, queues.
+pub(super) const TELL: &str = "
+    SELECT pg_notify('ruststream_' || 'ruststream_messages'::regclass::oid, $1 || '/' || queue) FROM unnest($2::text[]) AS q (queue)";
+
+/// The channel of this table.
+pub(super) const CHANNEL: &str = "SELECT 'ruststream_' || 'ruststream_messages'::regclass::oid";
+
+/// Channel, text.
+pub(super) const ECHO: &str = "SELECT pg_notify($1, $2)";
+
+/// Ids and tokens, ascending; lease in ms. What someone has locked is being settled or was lost: it never waits.
+pub(super) const RENEW: &str = "
+    WITH held AS MATERIALIZED (
+        SELECT m.id FROM unnest($1::bigint[], $2::bigint[]) AS s (id, token)
+        JOIN ruststream_messages AS m ON m.id = s.id AND m.token = s.token
+        ORDER BY m.id FOR UPDATE OF m SKIP LOCKED)
+    UPDATE ruststream_messages AS m SET lease_until = now() + $3 * interval '1 millisecond'
+    FROM held WHERE m.id = held.id";
+
+/// Ids, tokens; answers those that are not held under this token, and whether the row is gone.
+pub(super) const LOST: &str = "
+    SELECT s.id, s.token, m.id IS NULL FROM unnest($1::bigint[], $2::bigint[]) AS s (id, token)
+    LEFT JOIN ruststream_messages AS m ON m.id = s.id WHERE m.token IS DISTINCT FROM s.token";
+
+macro_rules! dead_columns {
+    () => {
+        "SELECT id, queue, coalesce(dead_reason, ''), coalesce(dead_error, ''), coalesce(dead_attempts, attempt), \
+         coalesce(dead_source, ''), coalesce(dead_at, published_at), published_at, key, headers, payload \
+         FROM ruststream_messages "
+    };
+}
+
+/// Queue, limit.
+pub(super) const DEAD_LIST: &str = concat!(dead_columns!(), "WHERE state = 1 AND queue = $1 ORDER BY id LIMIT $2");
+
+/// Id.
+pub(super) const DEAD_SHOW: &str = concat!(dead_columns!(), "WHERE id = $1 AND state = 1");
+
+macro_rules! replay {
+    () => {
+        "UPDATE ruststream_messages SET state = 0, due_at = now(), attempt = 0, dead_reason = NULL, dead_error = NULL, \
+         dead_attempts = NULL, dead_source = NULL, dead_at = NULL WHERE "
+    };
+}
+
+macro_rules! dead_batch {
+    () => {
+        "id = ANY (ARRAY (SELECT id FROM ruststream_messages WHERE state = 1 AND queue = $1 AND id > $2 \
+         ORDER BY id LIMIT $3 FOR UPDATE)) RETURNING id"
+    };
+}
+
+/// Id.
+pub(super) const REPLAY: &str = concat!(replay!(), "id = $1 AND state = 1 RETURNING id");
+
+/// Queue, id to start after, limit.
+pub(super) const REPLAY_QUEUE: &str = concat!(replay!(), dead_batch!());
+
+/// Id.
+pub(super) const PURGE: &str = "DELETE FROM ruststream_messages WHERE id = $1 AND state = 1 RETURNING id";
+
+/// Queue, id to start after, limit.
+pub(super) const PURGE_QUEUE: &str = concat!("DELETE FROM ruststream_messages WHERE ", dead_batch!());
+
+/// Queue.
+pub(super) const COUNTS: &str = "
+    SELECT count(*) FILTER (WHERE due_at <= now() AND lease_until <= now()),
+           count(*) FILTER (WHERE lease_until > now()),
+           count(*) FILTER (WHERE due_at > now() AND lease_until <= now()),
+           (SELECT count(*) FROM ruststream_messages WHERE queue = $1 AND state = 1)
+    FROM ruststream_messages WHERE queue = $1 AND state = 0";
+
+pub(super) const PING: &str = "SELECT 1";
