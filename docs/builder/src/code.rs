@@ -8,8 +8,8 @@ use anyhow::{Result, bail};
 
 /// The items `names` of a file, in this order, with their comments and attributes, as a block of Markdown.
 ///
-/// A name is that of a function, type, trait, macro or constant; `use` stands for all imports; and `impl Layer for Filter` for the
-/// block that begins so.
+/// A name is that of a function, type, trait, macro or constant; `use` stands for all imports; `impl Filter` and `impl Layer for Filter`
+/// for the block of that type, whatever its parameters.
 pub(crate) fn block(source: &str, names: &[&str]) -> Result<String> {
     let lines: Vec<&str> = source.lines().collect();
     let mut shown = String::new();
@@ -57,8 +57,11 @@ fn item(lines: &[&str], name: &str) -> Option<(usize, usize)> {
 
 /// True where a line begins the item `name`.
 fn begins(line: &str, name: &str) -> bool {
-    if name.starts_with("impl") {
-        return line.strip_prefix(name).is_some_and(|rest| !rest.starts_with(is_word));
+    if let Some(block) = name.strip_prefix("impl ") {
+        // Parameters and lifetimes are left out of the name: `impl Extract for Customer`.
+        let mut parts = block.split(" for ");
+        let all = line.starts_with("impl") && parts.all(|part| has_word(line, part));
+        return all && line.contains(" for ") == block.contains(" for ");
     }
     let mut words = line.split(|c: char| !is_word(c)).filter(|word| !word.is_empty());
     let keyword = words.find(|word| !["pub", "crate", "super", "async", "unsafe", "default"].contains(word));
@@ -81,6 +84,14 @@ fn imports(lines: &[&str]) -> Option<(usize, usize)> {
     let start = lines.iter().rposition(|line| line.starts_with("use "))?;
     let last = start + lines[start..].iter().position(|line| line.ends_with(';'))?;
     Some((first, last))
+}
+
+/// True where `part` stands in the line, and is not the part of a longer word.
+fn has_word(line: &str, part: &str) -> bool {
+    line.match_indices(part).any(|(at, _)| {
+        let (before, after) = (&line[..at], &line[at + part.len()..]);
+        !before.ends_with(is_word) && !after.starts_with(is_word)
+    })
 }
 
 fn is_word(c: char) -> bool {
@@ -149,6 +160,17 @@ async fn sell(
             block(SOURCE, &["use"]).unwrap(),
             "```rust\nuse a::b;\nuse c::{\n    d,\n};\n```"
         );
+    }
+
+    #[test]
+    fn a_block_is_named_without_its_parameters_and_by_whole_words() {
+        let source = "impl Filters {\n}\n\nimpl<'a, S: Send> Layer<'a, S> for Filter<S> {\n}\n\nimpl Filter {\n}\n";
+        let first = |name| block(source, &[name]).unwrap().lines().nth(1).unwrap().to_owned();
+        assert_eq!(
+            first("impl Layer for Filter"),
+            "impl<'a, S: Send> Layer<'a, S> for Filter<S> {"
+        );
+        assert_eq!(first("impl Filter"), "impl Filter {");
     }
 
     #[test]

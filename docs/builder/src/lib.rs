@@ -10,6 +10,7 @@ mod directives;
 mod html;
 mod links;
 mod number;
+mod pages;
 mod proof;
 
 use std::fmt;

@@ -60,6 +60,11 @@ impl Proofs {
         let files = self.0.get(name).with_context(|| format!("there is no test `{name}`"))?;
         // Long names and paths may break on a narrow screen.
         let breakable = |text: &str| text.replace('_', "_<wbr>").replace('/', "/<wbr>");
+        let short = |file: &String| {
+            let suite = file.find("conformance/checks/");
+            suite.map_or_else(|| file.clone(), |at| file[at..].to_owned())
+        };
+        let files: Vec<_> = files.iter().map(short).collect();
         Ok(format!(
             "<span class=\"proof\"><code>{}</code> <small>{}</small></span>",
             breakable(name),

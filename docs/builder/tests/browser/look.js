@@ -97,6 +97,7 @@
         for (const selector of [".title", ".name", ".said", ".mark", ".level span", ".category", "figcaption", ".bound", ".tip"]) {
             check(`.chart ${selector}`, 4.5, text);
         }
+        check("main a, main p, main td", 4.5, text);
         check(".chart .loop .dot", 3, (element) => colour(getComputedStyle(element).borderTopColor));
         return found;
     },
