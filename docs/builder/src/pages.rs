@@ -27,6 +27,7 @@ pages! {
     layers "guide/layers.md",
     codecs "guide/codecs.md",
     sql "transports/sql.md",
+    redis "transports/redis.md",
 }
 
 #[cfg(test)]

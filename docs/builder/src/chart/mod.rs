@@ -18,39 +18,37 @@ use ruststream_bench::results::{Results, Scenario};
 
 use crate::number::number;
 
-/// All that a page shows of the transports: the loops against each other, over workers, the cost of the code, the machine.
+/// All that a page shows of the transports: the loops against each other, over workers, the cost of the code, the machine. A transport
+/// without figures is left out.
 pub(crate) fn page(results: &Results, transports: &[&str]) -> String {
-    let mut missing = String::new();
+    let has_figures = |transport: &&&str| {
+        let mut scenarios = results.scenarios.iter();
+        scenarios.any(|row| row.transport == **transport)
+            || results.costs.iter().any(|row| row.transport == **transport)
+    };
+    let transports: Vec<&str> = transports.iter().filter(has_figures).copied().collect();
+    if transports.is_empty() {
+        return "> **No figures yet.** `cargo xtask bench` measures them.\n".to_owned();
+    }
     let mut single = String::new();
     let mut over_workers = String::new();
     let mut costs = String::new();
-    for &transport in transports {
-        let scenarios = || results.scenarios.iter().filter(|row| row.transport == transport);
-        let counted: Vec<_> = results.costs.iter().filter(|row| row.transport == transport).collect();
-        if scenarios().next().is_none() && counted.is_empty() {
-            let _ = write!(
-                missing,
-                "> **{}: no figures yet.** `cargo xtask bench` measures them.\n\n",
-                name(transport)
-            );
-            continue;
-        }
-        let (series, rows): (Vec<_>, Vec<_>) = scenarios().partition(|row| workers::series(row).is_some());
+    for &transport in &transports {
+        let scenarios = results.scenarios.iter().filter(|row| row.transport == transport);
+        let (series, rows): (Vec<_>, Vec<_>) = scenarios.partition(|row| workers::series(row).is_some());
         let title = (transports.len() > 1).then(|| name(transport));
         section(&mut single, title, &versus::chart(transport, "rows", &rows));
         let drawn = workers::charts(&series) + &versus::chart(transport, "workers", &series);
         section(&mut over_workers, title, &drawn);
+        let counted: Vec<_> = results.costs.iter().filter(|row| row.transport == transport).collect();
         section(&mut costs, title, &cost::charts(transport, &counted));
     }
-    let mut page = missing;
-    if single.is_empty() && over_workers.is_empty() && costs.is_empty() {
-        return page;
-    }
+    let mut page = String::new();
     for (title, about, drawn) in [
         ("Against the bare loop", VERSUS, &single),
         ("Over workers", WORKERS, &over_workers),
         ("Cost of the code", COST, &costs),
-        ("The machine", "", &machine::table(&results.environment, transports)),
+        ("The machine", "", &machine::table(&results.environment, &transports)),
     ] {
         if !drawn.is_empty() {
             let _ = write!(page, "## {title}\n\n{about}\n\n{drawn}\n\n");
@@ -60,7 +58,7 @@ pub(crate) fn page(results: &Results, transports: &[&str]) -> String {
 }
 
 const VERSUS: &str = "Each bar runs from a loop's best round to its slowest, with a dot at the best and a notch at the median. Zero is \
-    the bare loop's best round; to the right is slower. A hollow dot stands where the difference is no larger than the rounds' spread. \
+    the best round of the first loop, which the others are held against; to the right is slower. A hollow dot stands where the difference is no larger than the rounds' spread. \
     [How these figures are made](method.md), and [what may be concluded](conclusions.md).
 
 <ul class=\"legend of-service\"><li><span class=\"sign\"><b class=\"bar\"></b></span>all rounds</li><li><span class=\"sign\"><b class=\"dot\"></b></span>\
@@ -132,9 +130,6 @@ mod tests {
     #[test]
     fn a_transport_without_figures_says_so() {
         let page = page(&Results::new(Environment::default()), &["memory"]);
-        assert_eq!(
-            page,
-            "> **In process: no figures yet.** `cargo xtask bench` measures them.\n\n"
-        );
+        assert_eq!(page, "> **No figures yet.** `cargo xtask bench` measures them.\n");
     }
 }
