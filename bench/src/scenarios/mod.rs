@@ -3,6 +3,8 @@
 pub mod halves;
 #[cfg(feature = "memory")]
 pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod service;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

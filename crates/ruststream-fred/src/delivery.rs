@@ -22,20 +22,45 @@ pub struct RedisDelivery {
     pub(crate) held: Held,
 }
 
-/// What a stream knows of a delivery besides: lent through [`Delivery::fields`], where extractors find it.
+/// What a stream knows of a delivery besides its message: lent through [`Delivery::fields`], where extractors find it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct StreamEntry {
+    id: EntryId,
+    reader: Arc<StreamReader>,
+}
+
+/// One consumer of a stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct StreamReader {
+    pub(crate) stream: Arc<str>,
+    pub(crate) group: Arc<str>,
+    pub(crate) name: String,
+}
+
+impl StreamEntry {
+    pub(crate) fn new(id: EntryId, reader: Arc<StreamReader>) -> Self {
+        Self { id, reader }
+    }
+
     /// The id of the entry.
-    pub id: EntryId,
+    pub fn id(&self) -> EntryId {
+        self.id
+    }
+
     /// The key of the stream.
-    pub stream: Arc<str>,
-    /// The consumer group that it was read by.
-    pub group: Arc<str>,
-    /// The name of the consumer.
-    pub consumer: Arc<str>,
-    /// How often the group has delivered it, this time included.
-    pub delivery_count: u32,
+    pub fn stream(&self) -> &str {
+        &self.reader.stream
+    }
+
+    /// The consumer group that read it.
+    pub fn group(&self) -> &str {
+        &self.reader.group
+    }
+
+    /// The name of the consumer, unique to the subscription.
+    pub fn consumer(&self) -> &str {
+        &self.reader.name
+    }
 }
 
 impl Delivery for RedisDelivery {
@@ -58,7 +83,7 @@ impl Delivery for RedisDelivery {
     }
 
     fn published_at(&self) -> Option<SystemTime> {
-        self.entry.id.time()
+        self.entry.id().time()
     }
 
     fn lease_id(&self) -> u64 {

@@ -108,8 +108,16 @@ fn field_of(name: &str) -> Cow<'_, str> {
 }
 
 fn header_of(field: &[u8]) -> Cow<'static, str> {
-    // The names that nearly every message bears need no copy.
-    for known in [
+    if let Some(known) = known_name(field) {
+        return Cow::Borrowed(known);
+    }
+    let name = String::from_utf8_lossy(field);
+    Cow::Owned(name.strip_prefix(PREFIX).unwrap_or(&name).to_owned())
+}
+
+/// The names that nearly every message bears, which need no copy.
+pub(crate) fn known_name(name: &[u8]) -> Option<&'static str> {
+    [
         header::CONTENT_TYPE,
         header::MESSAGE_ID,
         header::KEY,
@@ -117,13 +125,9 @@ fn header_of(field: &[u8]) -> Cow<'static, str> {
         header::REPLY_TO,
         header::TRACE_PARENT,
         header::TRACE_STATE,
-    ] {
-        if field == known.as_bytes() {
-            return Cow::Borrowed(known);
-        }
-    }
-    let name = String::from_utf8_lossy(field);
-    Cow::Owned(name.strip_prefix(PREFIX).unwrap_or(&name).to_owned())
+    ]
+    .into_iter()
+    .find(|known| name == known.as_bytes())
 }
 
 #[cfg(test)]

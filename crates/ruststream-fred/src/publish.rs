@@ -75,9 +75,8 @@ impl RedisPublisher {
     }
 
     async fn one(&self, message: &Outgoing<'_>) -> Result<(), Failure> {
-        let values = added(message);
         self.hub
-            .call(slot_of(message.destination()), "XADD", || values.clone())
+            .call(slot_of(message.destination()), "XADD", || added(message))
             .await?;
         Ok(())
     }

@@ -104,6 +104,11 @@ impl Read {
         self.raw.iter().map(|raw| raw.payload.len()).max().unwrap_or(0)
     }
 
+    /// The size of all payloads together.
+    pub(super) fn bytes(&self) -> usize {
+        self.raw.iter().map(|raw| raw.payload.len()).sum()
+    }
+
     /// Drops the entries at these positions, in ascending order: someone else has them.
     pub(super) fn without(&mut self, lost: &[usize]) {
         let mut position = 0;
@@ -122,20 +127,13 @@ impl Read {
     ) -> impl Iterator<Item = RedisDelivery> + use<> {
         let chunk = Chunk::new(self.raw.iter().map(|raw| raw.id.clone()).collect(), since);
         shared.book.enter(&chunk);
-        let (stream, group) = (Arc::clone(&shared.stream), Arc::clone(&shared.group));
         let consumer = Arc::clone(&shared.consumer);
         self.raw.into_iter().enumerate().map(move |(index, raw)| RedisDelivery {
             payload: raw.payload,
             headers: raw.headers,
             attempt: raw.count,
             unfinished: raw.unfinished,
-            entry: StreamEntry {
-                id: raw.entry,
-                stream: Arc::clone(&stream),
-                group: Arc::clone(&group),
-                consumer: Arc::clone(&consumer),
-                delivery_count: raw.count,
-            },
+            entry: StreamEntry::new(raw.entry, Arc::clone(&consumer)),
             held: Held::new(Arc::clone(&chunk), index),
         })
     }

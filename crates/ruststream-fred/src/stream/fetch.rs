@@ -25,8 +25,18 @@ const READ_BYTES: usize = 32 * 1024 * 1024;
 /// What a payload may be like before the first is seen.
 const UNKNOWN_PAYLOAD: usize = 64 * 1024;
 
+/// About how many bytes a read is to bring. fred reads a link in pieces of 64 KiB and begins to parse an answer anew with each, so
+/// that one of many pieces is parsed many times.
+const ANSWER: usize = 64 * 1024;
+
+/// About what an entry takes beside its payload: its id, the names of its fields, and the lengths of all.
+const ENTRY: usize = 80;
+
 /// A group that is lost again within this time is an error, so that making it is no hot loop.
 const LOST_AGAIN: Duration = Duration::from_secs(1);
+
+/// How soon a read is told again to end.
+const UNBLOCK_AGAIN: Duration = Duration::from_millis(5);
 
 type Call<T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>>;
 
@@ -48,6 +58,8 @@ pub struct StreamFetch {
     rest: VecDeque<RedisDelivery>,
     /// The largest payload seen of late.
     largest: usize,
+    /// The size of a payload, on the average of late.
+    typical: usize,
     last_read: EntryId,
     /// When the group was last made again.
     made_again: Option<Instant>,
@@ -74,6 +86,7 @@ impl StreamFetch {
             woken_by: Vec::new(),
             rest: VecDeque::new(),
             largest: UNKNOWN_PAYLOAD,
+            typical: 512,
             last_read: position,
             made_again: None,
         }
@@ -95,7 +108,10 @@ impl StreamFetch {
             return;
         }
         if let Some(link) = &self.link {
-            let count = room.min(READ_BYTES / self.largest.max(1)).max(1);
+            let count = room
+                .min(READ_BYTES / self.largest.max(1))
+                .min(ANSWER / (ENTRY + self.typical))
+                .max(1);
             let link = Arc::clone(link);
             let values = self.shared.read_values(count);
             let deadline = self.shared.block() + self.shared.hub.settings().command_timeout;
@@ -184,8 +200,12 @@ impl StreamFetch {
                 // Not handed out: it comes again to whoever finds it.
                 Err(failure) => return Err(failure),
             }
+            if read.len() == 0 {
+                return Ok(());
+            }
         }
         // It forgets a large one slowly.
+        self.typical = usize::midpoint(self.typical, read.bytes() / read.len());
         self.largest = read.largest().max(self.largest - self.largest / 8);
         self.rest.extend(read.into_deliveries(&self.shared, since));
         Ok(())
@@ -234,20 +254,13 @@ impl StreamFetch {
     async fn end_read(&mut self) -> Result<(), Failure> {
         let most = self.shared.hub.settings().command_timeout;
         if let Some((asked, reading)) = self.reading.take() {
-            if let Some(link) = &self.link {
-                let shared = self.shared.hub.link(self.shared.slot).await?;
-                if shared.node() == link.node() {
-                    shared
-                        .call("CLIENT", vec!["UNBLOCK".into(), link.id().into()], most)
-                        .await?;
-                }
-            }
-            let read = timeout(most, reading).await.unwrap_or_else(|_| {
-                Err(Failure::link_lost(
+            let read = match timeout(most, unblock(Arc::clone(&self.shared), self.link.clone(), reading)).await {
+                Ok(read) => read,
+                Err(_) => Err(Failure::link_lost(
                     ErrorKind::Timeout,
                     "a read could not be ended in time; what it brings is delivered again when its lease ends",
-                ))
-            });
+                )),
+            };
             self.take_in(Event::Read(asked, read)).await?;
         }
         if let Some((asked, tending)) = self.tending.take() {
@@ -312,6 +325,23 @@ impl fmt::Debug for StreamFetch {
             .field("group", &self.shared.group)
             .field("waiting", &self.reading.is_some())
             .finish_non_exhaustive()
+    }
+}
+
+/// Tells the server to end a read; again and again, since the first word may come before the read has begun to wait.
+async fn unblock(shared: Arc<Shared>, link: Option<Arc<Link>>, mut reading: Call<Frame>) -> Result<Frame, Failure> {
+    let most = shared.hub.settings().command_timeout;
+    let Some(link) = link else { return reading.await };
+    loop {
+        let other = shared.hub.link(shared.slot).await?;
+        if other.node() != link.node() {
+            return reading.await;
+        }
+        let words = vec!["UNBLOCK".into(), link.id().into()];
+        other.call("CLIENT", words, most).await?;
+        if let Ok(read) = timeout(UNBLOCK_AGAIN, &mut reading).await {
+            return read;
+        }
     }
 }
 

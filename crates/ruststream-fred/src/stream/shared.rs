@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::time::{EntryId, millis};
 use crate::connection::RedisConnection;
+use crate::delivery::StreamReader;
 use crate::error::Failure;
 use crate::hub::Hub;
 use crate::lease::Book;
@@ -31,8 +32,9 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest time that a read waits in the server; a link that is dead is found out soon after.
 const LONGEST_BLOCK: Duration = Duration::from_secs(2);
 
-/// A consumer that has not been heard of for this long, and holds nothing, is removed.
-const DEAD_AFTER: Duration = Duration::from_mins(1);
+/// A consumer that has not been heard of for so many leases, and holds nothing, is removed. One that lives after all is made again by
+/// its next read.
+const DEAD_AFTER: u32 = 2;
 
 /// How many entries one call of a script settles or renews, so that the server serves others in between.
 const BATCH: usize = 500;
@@ -44,7 +46,7 @@ pub(super) struct Shared {
     pub(super) wake: Arc<Wake>,
     pub(super) stream: Arc<str>,
     pub(super) group: Arc<str>,
-    pub(super) consumer: Arc<str>,
+    pub(super) consumer: Arc<StreamReader>,
     pub(super) slot: u16,
     pub(super) lease: Duration,
     pub(super) book: Book,
@@ -101,7 +103,11 @@ impl Shared {
         Self {
             wakes: connection.wakes().clone(),
             wake: connection.wakes().enter(&stream),
-            consumer: format!("{}-{number:016x}", std::process::id()).into(),
+            consumer: Arc::new(StreamReader {
+                stream: Arc::clone(&stream),
+                group: Arc::clone(&group),
+                name: format!("{}-{number:016x}", std::process::id()),
+            }),
             slot: slot_of(&stream),
             lease: source.lease,
             book: Book::default(),
@@ -161,11 +167,11 @@ impl Shared {
                 |values| {
                     values.push(self.group.as_ref().into());
                     values.push(self.parked.as_str().into());
-                    values.push(self.consumer.as_ref().into());
+                    values.push(self.consumer.name.as_str().into());
                     values.push(reply::count(room));
                     values.push(millis(self.lease).into());
                     values.push(millis(self.interval()).into());
-                    values.push(millis(DEAD_AFTER.max(self.lease * 2)).into());
+                    values.push(millis(self.lease * DEAD_AFTER).into());
                     values.push(Value::from_static_str(retention));
                     values.push(bound.into());
                     values.extend(woken_by.iter().cloned().map(Value::Bytes));
@@ -213,7 +219,7 @@ impl Shared {
                     |values| {
                         values.push(self.group.as_ref().into());
                         values.push(self.parked.as_str().into());
-                        values.push(self.consumer.as_ref().into());
+                        values.push(self.consumer.name.as_str().into());
                         for settlement in part {
                             settlement.write(values);
                         }
@@ -238,7 +244,7 @@ impl Shared {
             let answer = RENEW
                 .run(&self.hub, self.slot, &[&self.stream], |values| {
                     values.push(self.group.as_ref().into());
-                    values.push(self.consumer.as_ref().into());
+                    values.push(self.consumer.name.as_str().into());
                     values.extend(part.iter().cloned().map(Value::Bytes));
                 })
                 .await?;
@@ -255,7 +261,7 @@ impl Shared {
         let left = LEAVE
             .run(&self.hub, self.slot, &[&self.stream, &self.wake_stream], |values| {
                 values.push(self.group.as_ref().into());
-                values.push(self.consumer.as_ref().into());
+                values.push(self.consumer.name.as_str().into());
             })
             .await;
         match left {
@@ -270,7 +276,7 @@ impl Shared {
         vec![
             Value::from_static_str("GROUP"),
             self.group.as_ref().into(),
-            self.consumer.as_ref().into(),
+            self.consumer.name.as_str().into(),
             Value::from_static_str("COUNT"),
             reply::count(count),
             Value::from_static_str("BLOCK"),
