@@ -7,6 +7,13 @@ use crate::number::number;
 /// The order in which loops stand in charts and tables.
 const ORDER: [&str; 6] = ["bare", "none", "hand", "crate", "service", "tuned"];
 
+/// The loops of one row: the one that the others are held against, then the others in their order.
+pub(crate) fn of_row(row: &Scenario) -> Vec<&str> {
+    let mut keys = of(&[row]);
+    keys.sort_by_key(|key| *key != row.baseline);
+    keys
+}
+
 /// The loops of some rows, in their order: each name once.
 pub(crate) fn of<'a>(rows: &[&'a Scenario]) -> Vec<&'a str> {
     let mut keys: Vec<&str> = rows
@@ -25,7 +32,7 @@ pub(crate) fn name<'a>(key: &'a str, baseline: &str) -> &'a str {
         "crate" if baseline == "none" => "The crate's outbox",
         "crate" => "Transport by hand",
         "service" => "RustStream service",
-        "tuned" => "Tuned by hand",
+        "tuned" => "Tuned loop",
         "none" => "No outbox",
         "hand" => "Outbox by hand",
         other => other,
@@ -51,6 +58,43 @@ pub(crate) fn comparison(verdict: &Verdict) -> String {
         _ if ratio >= 1.0 => format!("{} % faster", number((ratio - 1.0) * 100.0)),
         _ => format!("{} % slower", number((1.0 - ratio) * 100.0)),
     }
+}
+
+/// How a loop compares, in half sentences: with the baseline of its row, then with the best loop written by hand.
+pub(crate) fn comparisons(row: &Scenario, key: &str) -> Vec<String> {
+    verdict(row, key)
+        .into_iter()
+        .chain(by_hand(row, key))
+        .map(sentence)
+        .collect()
+}
+
+/// How a loop compares with the best one written by hand, where that is not the baseline.
+pub(crate) fn by_hand<'a>(row: &'a Scenario, key: &str) -> Option<&'a Verdict> {
+    row.by_hand.get(key).filter(|_| key != "bare" && key != "none")
+}
+
+/// A comparison with its other loop: `2.1 % slower than the bare loop (the rounds spread by 1.2 %)`.
+fn sentence(verdict: &Verdict) -> String {
+    let spread = number(verdict.spread * 100.0);
+    format!("{} (the rounds spread by {spread} %)", compared(verdict))
+}
+
+/// A comparison with its other loop: `20 times as fast as the bare loop`.
+pub(crate) fn compared(verdict: &Verdict) -> String {
+    let word = match verdict.verdict {
+        Conclusion::Indistinguishable => "from",
+        _ if verdict.ratio >= 1.5 => "as",
+        _ => "than",
+    };
+    let other = match verdict.against.as_str() {
+        "bare" => "the bare loop",
+        "tuned" => "the tuned loop",
+        "none" => "no outbox",
+        "hand" => "the outbox by hand",
+        other => other,
+    };
+    format!("{} {word} {other}", comparison(verdict))
 }
 
 /// What the baseline of a row waits for, in words.
@@ -89,5 +133,23 @@ mod tests {
         assert_eq!(said(1.025, Conclusion::Faster), "2.5 % faster");
         assert_eq!(said(20.06, Conclusion::Faster), "20.1 times as fast");
         assert_eq!(said(1.2, Conclusion::Indistinguishable), "indistinguishable");
+    }
+
+    #[test]
+    fn a_comparison_names_what_it_is_with() {
+        let said = |ratio, verdict, against: &str| {
+            compared(&Verdict {
+                against: against.to_owned(),
+                ratio,
+                spread: 0.01,
+                verdict,
+            })
+        };
+        let slower = said(0.5, Conclusion::Slower, "none");
+        assert_eq!(slower, "50 % slower than no outbox");
+        let faster = said(3.0, Conclusion::Faster, "bare");
+        assert_eq!(faster, "3 times as fast as the bare loop");
+        let neither = said(1.0, Conclusion::Indistinguishable, "tuned");
+        assert_eq!(neither, "indistinguishable from the tuned loop");
     }
 }

@@ -53,7 +53,10 @@ fn machine(environment: &Environment) -> Vec<Row> {
 }
 
 fn servers(name: &str, server: &Server) -> [Row; 2] {
-    let settings = server.settings.iter().map(|(key, value)| format!("{key} = {value}"));
+    let settings = server.settings.iter().map(|(key, value)| match value.as_str() {
+        "" => format!("{key} = \"\""),
+        value => format!("{key} = {value}"),
+    });
     let round_trips = server.round_trip_us.iter();
     let round_trips = round_trips.map(|(command, us)| format!("{} µs ({command})", number(*us)));
     [

@@ -30,23 +30,27 @@ pub(crate) fn page(results: &Results, transports: &[&str]) -> String {
     if transports.is_empty() {
         return "> **No figures yet.** `cargo xtask bench` measures them.\n".to_owned();
     }
-    let mut single = String::new();
-    let mut over_workers = String::new();
+    let mut bars = String::new();
+    let mut lines = String::new();
     let mut costs = String::new();
     for &transport in &transports {
-        let scenarios = results.scenarios.iter().filter(|row| row.transport == transport);
-        let (series, rows): (Vec<_>, Vec<_>) = scenarios.partition(|row| workers::series(row).is_some());
+        let scenarios: Vec<_> = results
+            .scenarios
+            .iter()
+            .filter(|row| row.transport == transport)
+            .collect();
+        let (series, rows): (Vec<_>, Vec<_>) = scenarios.iter().partition(|row| workers::is_in_series(row, &scenarios));
         let title = (transports.len() > 1).then(|| name(transport));
-        section(&mut single, title, &versus::chart(transport, "rows", &rows));
-        let drawn = workers::charts(&series) + &versus::chart(transport, "workers", &series);
-        section(&mut over_workers, title, &drawn);
+        let drawn = versus::chart(transport, "rows", &rows) + &versus::chart(transport, "workers", &series);
+        section(&mut bars, title, &drawn);
+        section(&mut lines, title, &workers::charts(&series));
         let counted: Vec<_> = results.costs.iter().filter(|row| row.transport == transport).collect();
         section(&mut costs, title, &cost::charts(transport, &counted));
     }
     let mut page = String::new();
     for (title, about, drawn) in [
-        ("Against the bare loop", VERSUS, &single),
-        ("Over workers", WORKERS, &over_workers),
+        ("Against hand-written loops", VERSUS, &bars),
+        ("Over workers", WORKERS, &lines),
         ("Cost of the code", COST, &costs),
         ("The machine", "", &machine::table(&results.environment, &transports)),
     ] {
@@ -58,7 +62,8 @@ pub(crate) fn page(results: &Results, transports: &[&str]) -> String {
 }
 
 const VERSUS: &str = "Each bar runs from a loop's best round to its slowest, with a dot at the best and a notch at the median. Zero is \
-    the best round of the first loop, which the others are held against; to the right is slower. A hollow dot stands where the difference is no larger than the rounds' spread. \
+    the best round of the first loop, which the others are held against: the bare one, or where the handler takes batches the tuned one. To \
+    the right is slower. A hollow dot stands where the difference is no larger than the rounds' spread. \
     [How these figures are made](method.md), and [what may be concluded](conclusions.md).
 
 <ul class=\"legend of-service\"><li><span class=\"sign\"><b class=\"bar\"></b></span>all rounds</li><li><span class=\"sign\"><b class=\"dot\"></b></span>\

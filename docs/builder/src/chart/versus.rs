@@ -29,16 +29,15 @@ pub(crate) fn chart(transport: &str, part: &str, rows: &[&Scenario]) -> String {
     for row in rows {
         let _ = write!(
             html,
-            "<div class=\"scenario\" role=\"group\" aria-label=\"{0}\" data-id=\"{1}\" id=\"{1}\"><p class=\"title\" title=\"{2}\">{0}",
+            "<div class=\"scenario\" role=\"group\" aria-label=\"{0}\" data-id=\"{1}\" id=\"{1}\"><p class=\"title\">{0}",
             Text(&row.title),
-            Text(&row.id),
-            Text(&row.about)
+            Text(&row.id)
         );
         if let Some(bound) = loops::bound(row) {
             let _ = write!(html, " <small class=\"bound\">{bound}</small>");
         }
         html.push_str("</p>");
-        for key in loops::of(&[row]) {
+        for key in loops::of_row(row) {
             html.push_str(&bar(row, key, &scale, &marks));
         }
         html.push_str("</div>");
@@ -48,7 +47,22 @@ pub(crate) fn chart(transport: &str, part: &str, rows: &[&Scenario]) -> String {
         "<figcaption>{}.</figcaption></figure>\n\n",
         Text(&sentence(&measured(rows)))
     );
-    html + &figures(rows)
+    html + &figures(rows) + &explained(rows)
+}
+
+/// What the loops of each row do.
+fn explained(rows: &[&Scenario]) -> String {
+    let mut html = String::from("<details class=\"figures\"><summary>What the loops do</summary><dl>");
+    for row in rows {
+        let _ = write!(
+            html,
+            "<dt>{} <small><code>{}</code></small></dt><dd>{}</dd>",
+            Text(&row.title),
+            Text(&row.id),
+            Text(&row.about)
+        );
+    }
+    html + "</dl></details>\n"
 }
 
 fn base(row: &Scenario) -> f64 {
@@ -71,26 +85,16 @@ fn bar(row: &Scenario, key: &str, scale: &Ratios, marks: &[Mark]) -> String {
     let name = loops::name(key, &row.baseline);
     let base = base(row);
     let [best, median, worst] = [figures.best, figures.median, figures.worst].map(|rate| scale.at(rate / base));
-    let verdict = loops::verdict(row, key);
-    let said = verdict.map(loops::comparison).unwrap_or_default();
+    let said = loops::verdict(row, key).map(loops::comparison).unwrap_or_default();
     let hollow = if loops::is_indistinguishable(row, key) {
         " hollow"
     } else {
         ""
     };
     let mut told = format!("{name}: {}", loops::figures(figures));
-    if let Some(verdict) = verdict {
-        let against = loops::name(&verdict.against, &row.baseline).to_lowercase();
-        let spread = number(verdict.spread * 100.0);
-        let _ = match said.as_str() {
-            "indistinguishable" => write!(
-                told,
-                "; indistinguishable from the {against} (the rounds spread by {spread} %)"
-            ),
-            said => write!(told, "; {said} than the {against} (the rounds spread by {spread} %)"),
-        };
+    for comparison in loops::comparisons(row, key) {
+        let _ = write!(told, "; {comparison}");
     }
-    let told = told.replace("as fast than", "as fast as");
     let mut lines = String::new();
     for Mark { at, label, .. } in marks {
         let class = if label == "0" { "line zero" } else { "line" };
@@ -122,13 +126,15 @@ fn figures(rows: &[&Scenario]) -> String {
             }];
             cells.extend(keys.iter().map(|key| match row.loops.get(*key) {
                 Some(figures) => {
-                    let compared = loops::verdict(row, key).map(|verdict| format!(", {}", loops::comparison(verdict)));
-                    format!(
-                        "{} ({}){}",
-                        number(figures.best),
-                        number(figures.median),
-                        compared.unwrap_or_default()
-                    )
+                    let mut cell = format!("{} ({})", number(figures.best), number(figures.median));
+                    let compared = loops::verdict(row, key).map(loops::comparison);
+                    for part in compared
+                        .into_iter()
+                        .chain(loops::by_hand(row, key).map(loops::compared))
+                    {
+                        let _ = write!(cell, ", {part}");
+                    }
+                    cell
                 }
                 None => "–".to_owned(),
             }));

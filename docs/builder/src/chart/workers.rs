@@ -10,9 +10,14 @@ use crate::html::Text;
 use crate::number::number;
 
 /// The series that a row belongs to: its id without the `.w4` at its end.
-pub(crate) fn series(row: &Scenario) -> Option<&str> {
+fn series(row: &Scenario) -> Option<&str> {
     let (series, workers) = row.id.rsplit_once(".w")?;
     workers.parse::<usize>().is_ok().then_some(series)
+}
+
+/// True where the row is one of several of a series: a single point makes no line.
+pub(crate) fn is_in_series(row: &Scenario, all: &[&Scenario]) -> bool {
+    series(row).is_some_and(|name| all.iter().filter(|other| series(other) == Some(name)).count() > 1)
 }
 
 /// A chart for each series of the rows, in their order, and its table.
@@ -142,9 +147,8 @@ fn point(row: &Scenario, key: &str, figures: &Loop, left: f64, scale: &FromZero)
         row.workers,
         loops::figures(figures)
     );
-    if let Some(verdict) = loops::verdict(row, key) {
-        let against = loops::name(&verdict.against, &row.baseline).to_lowercase();
-        let _ = write!(told, "; against the {against}: {}", loops::comparison(verdict));
+    for comparison in loops::comparisons(row, key) {
+        let _ = write!(told, "; {comparison}");
     }
     let (best, worst) = (scale.at(figures.best), scale.at(figures.worst));
     let side = if left > 50.0 { " to-left" } else { "" };

@@ -40,7 +40,7 @@
 
     // Tables that belong to the charts, as rows of texts.
     tables() {
-        return [...document.querySelectorAll("details.figures")].map((details) => {
+        return [...document.querySelectorAll("details.figures:has(table)")].map((details) => {
             details.open = true;
             return [...details.querySelectorAll("tr")].map((row) => [...row.children].map((cell) => cell.textContent));
         });

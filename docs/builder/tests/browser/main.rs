@@ -200,6 +200,22 @@ fn check_versus(chart: &Chart, results: &Results, checked: &mut Checked) {
                 assert!(dot.x > zero, "{name} is slower and stands left of zero");
             }
         }
+        let by_hand = row
+            .by_hand
+            .get(&drawn.key)
+            .filter(|_| drawn.key == "service" || drawn.key == "crate");
+        if let Some(by_hand) = by_hand {
+            let other = if by_hand.against == "hand" {
+                "the outbox by hand"
+            } else {
+                "the tuned loop"
+            };
+            assert!(
+                drawn.label.contains(other),
+                "{name} is not held against {other}: {}",
+                drawn.label
+            );
+        }
         assert_told(&name, drawn, &[figures.best, figures.median, figures.worst]);
     }
 }
