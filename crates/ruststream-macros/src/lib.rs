@@ -92,6 +92,7 @@ use proc_macro::TokenStream;
 /// | `order: &Order` | the decoded message, lent |
 /// | `text: &str` | a decoded text, lent |
 /// | `payload: &[u8]` | the payload as it came, whatever its codec |
+/// | `order: Envelope<'_, Order>` | the decoded message with its headers, key and attempt |
 /// | `orders: &[Order]` | a batch of decoded messages |
 /// | `payloads: &[&[u8]]` | a batch of payloads as they came |
 ///
@@ -100,9 +101,12 @@ use proc_macro::TokenStream;
 ///
 /// # The other parameters
 ///
-/// Extractors, in any order: `State<T>`, `Headers<T>`, `&HeaderMap`, `Out<T>`, `Context<'_>`, `CancellationToken`, or a type of yours that implements
-/// `ruststream::handler::Extract`. They are drawn in their order, before the message is decoded; a rejection ends the call. A
-/// batch draws them once, from its first message.
+/// Extractors, in any order: `State<T>`, `Headers<T>`, `&HeaderMap`, `Out<T>`, `Context<'_>`, `Extension<T>`, `CancellationToken`, or a type of yours that implements
+/// `ruststream::handler::Extract`. They are drawn in their order, before the message is decoded; a rejection ends the call.
+///
+/// A batch handler takes what is the same for all its messages: `State<T>`, `Out<T>`, `CancellationToken`, or a type of yours that
+/// implements `ruststream::handler::ExtractBatch`. What differs from message to message comes with the messages:
+/// `&[Envelope<'_, Reading>]`.
 ///
 /// # What it returns
 ///
@@ -119,9 +123,9 @@ use proc_macro::TokenStream;
 /// use ruststream::prelude::*;
 ///
 /// #[subscriber("readings")]
-/// async fn store(readings: &[i64], context: Context<'_>) -> Vec<Result<(), String>> {
+/// async fn store(readings: &[i64]) -> Vec<Result<(), String>> {
 ///     let checked = |reading: &i64| match reading {
-///         ..0 => Err(format!("{reading} in {} is below zero", context.source())),
+///         ..0 => Err(format!("{reading} is below zero")),
 ///         _ => Ok(()),
 ///     };
 ///     readings.iter().map(checked).collect()

@@ -5,14 +5,15 @@ pub use std::time::Duration;
 pub use serde::{Deserialize, Serialize};
 pub use tokio_util::sync::CancellationToken;
 
-pub use crate::app::{AppInfo, RustStream};
+pub use crate::app::{AppHandle, AppInfo, HookResult, RustStream};
 #[cfg(feature = "prost")]
 pub use crate::handler::Proto;
 #[cfg(feature = "garde")]
 pub use crate::handler::Valid;
-pub use crate::handler::{Context, HandlerOutcome, Headers, State};
+pub use crate::handler::{Call, Context, Envelope, Extension, Extract, HandlerOutcome, Headers, State};
 pub use crate::memory::MemoryBroker;
 pub use crate::message::HeaderMap;
-pub use crate::policy::{OrderBy, Retry};
-pub use crate::publish::Out;
+pub use crate::policy::{OnUndecodable, OrderBy, Retry};
+pub use crate::publish::{Out, Publisher};
+pub use crate::transport::PublishError;
 pub use crate::{Message, subscriber};

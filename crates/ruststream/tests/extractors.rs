@@ -240,12 +240,15 @@ async fn state_is_taken_whole_or_in_parts() {
 }
 
 #[subscriber("orders")]
-async fn batch(orders: &[u64], context: Context<'_>, State(seen): State<Seen>) {
-    seen.add(format!("{orders:?} {:?}", context.headers().get_str("place")));
+async fn batch(orders: &[Envelope<'_, u64>], State(seen): State<Seen>) {
+    for order in orders {
+        let place = order.headers().get_str("place").unwrap();
+        seen.add(format!("{} {place} {}", order.message, order.attempt()));
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_draws_its_extractors_from_its_first_message() {
+async fn each_message_of_a_batch_comes_with_its_own_headers() {
     let (broker, seen) = (MemoryBroker::new(), Seen::default());
     for (payload, place) in [(b"1", "first"), (b"2", "second")] {
         let headers: HeaderMap = [("place", place)].into_iter().collect();
@@ -257,6 +260,6 @@ async fn a_batch_draws_its_extractors_from_its_first_message() {
     .await;
     within(broker.idle("orders")).await;
 
-    assert_eq!(seen.all(), [r#"[1, 2] Some("first")"#]);
+    assert_eq!(seen.all(), ["1 first 1", "2 second 1"]);
     running.shutdown().await.unwrap();
 }

@@ -71,7 +71,7 @@ async fn a_hook_that_never_returns_does_not_keep_the_app() {
     let running = app(MemoryBroker::new(), |scope| {
         scope.include(handler("orders", |_| ready(())));
     })
-    .on_shutdown(|_| std::future::pending::<Result<(), String>>())
+    .on_shutdown(|_| std::future::pending())
     .shutdown_grace(5 * SECOND)
     .start()
     .await

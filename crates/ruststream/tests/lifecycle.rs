@@ -159,7 +159,7 @@ async fn a_start_that_is_dropped_in_its_last_hook_stops_what_runs() {
     let starting = app(broker.clone(), |scope| {
         scope.include(orders());
     })
-    .after_startup(|_| pending::<Result<(), String>>())
+    .after_startup(|_| pending())
     .start();
     assert!(tokio::time::timeout(SECOND, starting).await.is_err());
     tokio::time::sleep(SECOND).await;
@@ -185,7 +185,10 @@ async fn hooks_run_in_order_each_at_its_time() {
             let note = note($text);
             move || {
                 let noted = note();
-                async move { Ok::<(), String>(noted.await) }
+                async move {
+                    noted.await;
+                    Ok(())
+                }
             }
         }};
     }
@@ -199,7 +202,7 @@ async fn hooks_run_in_order_each_at_its_time() {
                     // Everything is connected.
                     handle.publisher().publish("log", $text).await?;
                     noted.await;
-                    Ok::<(), ruststream::transport::PublishError>(())
+                    Ok(())
                 }
             }
         }};
@@ -254,10 +257,14 @@ async fn a_hook_may_fail_with_any_error() {
     }
     let new = || app(MemoryBroker::new(), |_| {});
 
-    let error = new().on_startup(|| ready(Err("a &str"))).start().await.unwrap_err();
+    let error = new()
+        .on_startup(|| ready(Err("a &str".into())))
+        .start()
+        .await
+        .unwrap_err();
     assert_hook(&error, "on_startup", "a &str");
     let error = new()
-        .after_startup(|_| ready(Err("a String".to_owned())))
+        .after_startup(|_| ready(Err("a String".to_owned().into())))
         .start()
         .await
         .unwrap_err();
@@ -265,8 +272,11 @@ async fn a_hook_may_fail_with_any_error() {
     let boxed = || -> Result<(), Box<dyn Error + Send + Sync>> { Err("a box".into()) };
     let running = new().on_shutdown(move |_| ready(boxed())).start().await.unwrap();
     assert_hook(&running.shutdown().await.unwrap_err(), "on_shutdown", "a box");
-    let parse = || "x".parse::<u8>().map(drop);
-    let running = new().after_shutdown(move || ready(parse())).start().await.unwrap();
+    let parse = async || {
+        "x".parse::<u8>()?;
+        Ok(())
+    };
+    let running = new().after_shutdown(parse).start().await.unwrap();
     assert_hook(
         &running.shutdown().await.unwrap_err(),
         "after_shutdown",
@@ -282,10 +292,10 @@ async fn the_first_hook_that_fails_ends_the_start_before_anything_is_connected()
     let error = app(broker, |scope| {
         scope.include(orders());
     })
-    .on_startup(|| ready(Err("no")))
+    .on_startup(|| ready(Err("no".into())))
     .on_startup(move || {
         noted.add("second");
-        ready(Ok::<(), String>(()))
+        ready(Ok(()))
     })
     .start()
     .await
@@ -300,14 +310,14 @@ async fn a_failing_last_hook_of_the_start_drains_and_runs_the_hooks_of_the_end()
     let error = app(broker.clone(), |scope| {
         scope.include(orders());
     })
-    .after_startup(|_| ready(Err("no")))
+    .after_startup(|_| ready(Err("no".into())))
     .on_shutdown(move |_| {
         before.add("on shutdown");
-        ready(Ok::<(), String>(()))
+        ready(Ok(()))
     })
     .after_shutdown(move || {
         after.add("after shutdown");
-        ready(Ok::<(), String>(()))
+        ready(Ok(()))
     })
     .start()
     .await
@@ -338,10 +348,10 @@ async fn a_failing_hook_of_the_end_keeps_nothing_from_draining() {
                 async move { gate.pass().await }
             }));
         })
-        .on_shutdown(|_| ready(Err("no")))
+        .on_shutdown(|_| ready(Err("no".into())))
         .after_shutdown(move || {
             noted.add("after");
-            ready(Ok::<(), String>(()))
+            ready(Ok(()))
         })
         .start()
         .await
@@ -523,7 +533,7 @@ async fn a_hook_that_panics_is_a_hook_that_failed_and_the_app_drains() {
                 async move { gate.pass().await }
             }));
         })
-        .on_shutdown(|_| -> std::future::Ready<Result<(), String>> { panic!("the hook panics") })
+        .on_shutdown(|_| -> std::future::Ready<HookResult> { panic!("the hook panics") })
         .start()
         .await
         .unwrap()

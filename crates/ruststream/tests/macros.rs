@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use ruststream::handler::{Call, Definition, Extract, FromState, Outcome, Single, Subscriber};
+use ruststream::handler::{Call, Definition, Extract, ExtractBatch, FromState, Outcome, Single, Subscriber};
 use ruststream::prelude::*;
 use ruststream::publish::Publisher;
 use ruststream::transport::DeadReason;
@@ -71,6 +71,25 @@ impl<'a, S: Send + Sync> Extract<'a, S> for Sender<'a> {
         tokio::task::yield_now().await;
         let name = call.incoming().headers().get_str("sender");
         Ok(Self(name.ok_or(HandlerOutcome::dead_letter("no sender"))?))
+    }
+}
+
+impl<'a, S: Send + Sync> ExtractBatch<'a, S> for Sender<'a> {
+    type Rejection = HandlerOutcome;
+
+    async fn extract_batch(calls: &[Call<'a, S>]) -> Result<Self, HandlerOutcome> {
+        Self::extract(calls[0]).await
+    }
+}
+
+/// The subscription that a batch is of.
+struct Source<'a>(&'a str);
+
+impl<'a, S: Send + Sync> ExtractBatch<'a, S> for Source<'a> {
+    type Rejection = std::convert::Infallible;
+
+    async fn extract_batch(calls: &[Call<'a, S>]) -> Result<Self, Self::Rejection> {
+        Ok(Self(calls[0].source()))
     }
 }
 
@@ -428,8 +447,8 @@ mod batches {
     }
 
     #[subscriber("payloads")]
-    async fn payloads(payloads: &[&[u8]], State(book): State<Book>, context: Context<'_>) {
-        book.write(format!("{} of {}", payloads.concat().escape_ascii(), context.source()));
+    async fn payloads(payloads: &[&[u8]], State(book): State<Book>, Source(name): Source<'_>) {
+        book.write(format!("{} of {name}", payloads.concat().escape_ascii()));
     }
 
     #[derive(Deserialize)]

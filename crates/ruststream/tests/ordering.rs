@@ -8,7 +8,8 @@ use std::future::ready;
 use std::sync::{Arc, Mutex};
 
 use common::{Gate, Given, Record, handler, publish_ids, publish_keyed, publish_with, start, within};
-use ruststream::message::{HeaderMap, Outgoing};
+use ruststream::codec::{Codec, CodecError};
+use ruststream::message::{HeaderMap, Incoming, Outgoing};
 use ruststream::prelude::*;
 use ruststream::transport::Publish;
 use tokio::time::Instant;
@@ -286,6 +287,54 @@ async fn a_message_that_does_not_decode_has_no_key() {
     within(broker.idle("orders")).await;
 
     assert_eq!(seen.len(), 3);
+    running.shutdown().await.unwrap();
+}
+
+/// Reads itself: the first byte is its key.
+struct Frame(u8);
+
+impl<'a> Message<'a> for Frame {
+    fn read(incoming: Incoming<'a>, _: &Codec) -> Result<Self, CodecError> {
+        match incoming.payload() {
+            [key, ..] => Ok(Self(*key)),
+            [] => Err(CodecError::new("a frame has a key")),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_taken_from_the_message_as_its_handler_reads_it() {
+    let (broker, handled) = (MemoryBroker::new(), Record::<String>::default());
+    let slow_first = {
+        let handled = handled.clone();
+        move |given: Given| {
+            let handled = handled.clone();
+            async move {
+                let wait = if given.text.ends_with('1') { 60 } else { 0 };
+                tokio::time::sleep(Duration::from_secs(wait)).await;
+                handled.add(given.text);
+            }
+        }
+    };
+    let running = start(broker.clone(), |scope| {
+        scope
+            .include(handler("frames", slow_first.clone()))
+            .workers(4)
+            .ordered_by(OrderBy::message(|frame: &Frame| frame.0));
+        scope
+            .include(handler("texts", slow_first))
+            .workers(4)
+            .codec(Codec::Raw)
+            .ordered_by(OrderBy::message(|text: &String| text.as_bytes().first().copied()));
+    })
+    .await;
+
+    for name in ["frames", "texts"] {
+        common::publish(&broker, name, ["a1", "a2", "b2"]).await;
+        within(broker.idle(name)).await;
+    }
+
+    assert_eq!(handled.all(), ["b2", "a1", "a2", "b2", "a1", "a2"]);
     running.shutdown().await.unwrap();
 }
 

@@ -200,7 +200,7 @@ async fn what_is_wrong_is_told_before_anything_starts() {
     })
     .on_startup(move || {
         noted.add("started");
-        ready(Ok::<(), String>(()))
+        ready(Ok(()))
     })
     .start()
     .await

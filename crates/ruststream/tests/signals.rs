@@ -46,11 +46,11 @@ async fn program() {
     })
     .on_startup(|| async {
         println!("begins");
-        Ok::<(), String>(())
+        Ok(())
     })
     .on_shutdown(|_| async {
         println!("stopping");
-        Ok::<(), String>(())
+        Ok(())
     })
     .shutdown_grace(if part == "blocks-briefly" {
         Duration::from_millis(200)

@@ -360,19 +360,19 @@ async fn hooks_run_as_in_real_life_and_what_they_do_is_seen() {
     let app = shop()
         .on_startup(move || async move {
             up();
-            Ok::<_, String>(())
+            Ok(())
         })
         .after_startup(move |app| async move {
             running();
-            app.publisher().publish("greetings", "hello").await
+            Ok(app.publisher().publish("greetings", "hello").await?)
         })
         .on_shutdown(move |app| async move {
             down();
-            app.publisher().publish("greetings", "bye").await
+            Ok(app.publisher().publish("greetings", "bye").await?)
         })
         .after_shutdown(move || async move {
             gone();
-            Ok::<_, String>(())
+            Ok(())
         });
     let test = TestApp::start(app).await.unwrap();
     assert_eq!(*events.lock().unwrap(), ["up", "running"]);
@@ -391,7 +391,7 @@ async fn an_app_that_cannot_start_says_why() {
     }));
     assert!(wiring.await.unwrap_err().is_wiring());
 
-    let hook = TestApp::start(shop().on_startup(|| async { Err("no settings") }));
+    let hook = TestApp::start(shop().on_startup(|| async { Err("no settings".into()) }));
     assert!(hook.await.unwrap_err().is_hook());
 }
 
@@ -630,7 +630,7 @@ async fn settled_is_at_once_where_there_is_nothing_to_do() {
     static HOOKS: AtomicUsize = AtomicUsize::new(0);
     let test = TestApp::start(shop().after_startup(|_| async {
         HOOKS.fetch_add(1, Ordering::Relaxed);
-        Ok::<_, String>(())
+        Ok(())
     }));
     let test = test.await.unwrap();
 

@@ -6,7 +6,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ruststream::app::AppBuilder;
@@ -63,7 +62,7 @@ fn collector(broker: MemoryBroker, table: Table) -> AppBuilder<Table> {
 fn app() -> RustStream {
     let broker = MemoryBroker::new();
     let collector = collector(broker.clone(), Table::default());
-    collector.after_startup(async move |app| -> Result<(), Box<dyn Error + Send + Sync>> {
+    collector.after_startup(async move |app| {
         let watts = [230, 0, -5, 40, 1_100, 75];
         let readings: Vec<_> = (1..)
             .zip(watts)

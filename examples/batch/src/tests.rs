@@ -1,5 +1,7 @@
 //! The collector on a clock that stands still, so that the age of a batch is exact.
 
+use std::error::Error;
+
 use ruststream::testing::TestApp;
 use ruststream::transport::DeadReason;
 use tokio::time::Instant;

@@ -72,7 +72,7 @@ fn bank(broker: MemoryBroker, book: Book) -> AppBuilder<Book> {
 #[ruststream::app]
 fn app() -> RustStream {
     let (broker, book) = (MemoryBroker::new(), Book::default());
-    bank(broker.clone(), book.clone()).after_startup(async move |app| -> Result<(), Box<dyn Error + Send + Sync>> {
+    bank(broker.clone(), book.clone()).after_startup(async move |app| {
         // The publisher gives each payment its id, and sends the same id when it sends the payment again.
         for (id, account) in [
             ("a1", "ada"),

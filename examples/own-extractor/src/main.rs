@@ -6,7 +6,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::error::Error;
 use std::sync::Arc;
 
 use ruststream::app::AppBuilder;
@@ -88,7 +87,7 @@ fn office(broker: MemoryBroker) -> AppBuilder<Customers> {
 #[ruststream::app]
 fn app() -> RustStream {
     let broker = MemoryBroker::new();
-    office(broker.clone()).after_startup(async move |app| -> Result<(), Box<dyn Error + Send + Sync>> {
+    office(broker.clone()).after_startup(async move |app| {
         let offers = app.publisher();
         offers.publish("offers", "a hammer").header("customer", "Ada").await?;
         offers.publish("offers", "an anvil").header("customer", "Eve").await?;

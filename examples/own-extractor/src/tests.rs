@@ -1,5 +1,7 @@
 //! What becomes of messages that an extractor accepts or rejects.
 
+use std::error::Error;
+
 use ruststream::testing::{CallOutcome, TestApp};
 
 use super::*;

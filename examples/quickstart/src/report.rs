@@ -19,7 +19,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 const ORDERS: u64 = 400;
 
 /// Fills the queue if this is a new run, and begins to show how the work goes.
-pub(crate) async fn begin(app: AppHandle, database: SqlxBroker, ledger: Arc<Ledger>) -> Result<(), Failure> {
+pub(crate) async fn begin(app: AppHandle, database: SqlxBroker, ledger: Arc<Ledger>) -> HookResult {
     let connection = database.connect().await?;
     let lock = ledger.lock()?;
     if ledger.tally()?.finished {

@@ -58,7 +58,7 @@ fn app() -> RustStream {
         .with_broker(MemoryBroker::new(), |broker| {
             broker.include(estimate).workers(4);
         })
-        .after_startup(async |app| -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        .after_startup(async |app| {
             let client = app.client().await?;
             let total = price(&client, &[("screw", 100), ("hammer", 1)]).await?;
             println!("100 screws and a hammer: {total:?} cents");

@@ -6,7 +6,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ruststream::app::{AppBuilder, BrokerScope};
@@ -93,7 +92,7 @@ fn company(broker: MemoryBroker, diary: Diary) -> AppBuilder<Company> {
 fn app() -> RustStream {
     let (broker, diary) = (MemoryBroker::new(), Diary::default());
     let company = company(broker.clone(), diary.clone());
-    company.after_startup(async move |app| -> Result<(), Box<dyn Error + Send + Sync>> {
+    company.after_startup(async move |app| {
         for (event, real) in [("filled", "yes"), ("filled", "no"), ("emptied", "yes")] {
             let name = format!("berlin.shelves.{event}");
             app.publisher()

@@ -1,5 +1,7 @@
 //! The order of layers, as their documentation tells it.
 
+use std::error::Error;
+
 use ruststream::testing::TestApp;
 
 use super::*;

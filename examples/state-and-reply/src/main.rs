@@ -6,7 +6,6 @@
 mod tests;
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -75,7 +74,7 @@ fn shop(broker: MemoryBroker, till: Till) -> AppBuilder<Shop> {
 #[ruststream::app]
 fn app() -> RustStream {
     let (broker, till) = (MemoryBroker::new(), Till::default());
-    shop(broker.clone(), till.clone()).after_startup(async move |app| -> Result<(), Box<dyn Error + Send + Sync>> {
+    shop(broker.clone(), till.clone()).after_startup(async move |app| {
         for (article, pieces) in [("screw", 100), ("hammer", 1), ("anvil", 1)] {
             let article = article.to_owned();
             app.publisher().publish("sales", &Sale { article, pieces }).await?;

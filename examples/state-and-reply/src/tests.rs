@@ -1,5 +1,7 @@
 //! The shop, without its main program.
 
+use std::error::Error;
+
 use ruststream::message::header;
 use ruststream::testing::TestApp;
 

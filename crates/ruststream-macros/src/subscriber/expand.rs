@@ -118,9 +118,14 @@ impl Subscriber<'_> {
     /// What the state of an app has to offer.
     fn bounds(&self) -> TokenStream {
         let lifetime = lifetime();
+        let asked = if self.signature.message.is_batch() {
+            quote!(BatchParameter)
+        } else {
+            quote!(Parameter)
+        };
         let extractors = self.signature.extractors.iter().map(|ty| {
             let ty = with_lifetime(ty, &lifetime);
-            quote_spanned! { ty.span() => for<#lifetime> #ty: ::ruststream::handler::Parameter<#lifetime, __State>, }
+            quote_spanned! { ty.span() => for<#lifetime> #ty: ::ruststream::handler::#asked<#lifetime, __State>, }
         });
         quote! {
             __State: ::core::marker::Send + ::core::marker::Sync + 'static,
@@ -201,7 +206,6 @@ impl Subscriber<'_> {
         } else {
             quote! { |__call| ::core::result::Result::Ok(__call.incoming().payload()) }
         };
-        let first = (!self.signature.extractors.is_empty()).then(|| quote! { let __call = __calls[0]; });
         let extract = self.extract(|failure| {
             quote! { ::ruststream::handler::BatchOutcome::All(#failure) }
         });
@@ -211,7 +215,6 @@ impl Subscriber<'_> {
             &quote! { __calls: ::std::vec::Vec<::ruststream::handler::Call<#lifetime, __State>> },
             &quote! { ::ruststream::handler::BatchOutcome },
             &quote! {
-                #first
                 #extract
                 let __batch = match ::ruststream::handler::Batch::read(&__calls, #read) {
                     ::core::result::Result::Ok(__batch) => __batch,
@@ -236,9 +239,19 @@ impl Subscriber<'_> {
         }
     }
 
-    /// Draws the parameters after the message from `__call`; a failure ends the call as `refused` says.
+    /// The trait that draws the parameters after the message, and its call.
+    fn extraction(&self) -> (TokenStream, TokenStream) {
+        if self.signature.message.is_batch() {
+            (quote!(ExtractBatch), quote!(extract_batch(&__calls)))
+        } else {
+            (quote!(Extract), quote!(extract(__call)))
+        }
+    }
+
+    /// Draws the parameters after the message; a failure ends the call as `refused` says.
     fn extract(&self, refused: impl Fn(TokenStream) -> TokenStream) -> TokenStream {
         let lifetime = lifetime();
+        let (extraction, drawn) = self.extraction();
         let refusal = refused(quote! { ::ruststream::handler::IntoFailure::into_failure(__rejection) });
         self.signature
             .extractors
@@ -247,7 +260,7 @@ impl Subscriber<'_> {
             .map(|(ty, name)| {
                 let ty = with_lifetime(ty, &lifetime);
                 let extracted = quote_spanned! { ty.span() =>
-                    <#ty as ::ruststream::handler::Extract<#lifetime, __State>>::extract(__call)
+                    <#ty as ::ruststream::handler::#extraction<#lifetime, __State>>::#drawn
                 };
                 quote! {
                     let #name = match #extracted.await {

@@ -124,17 +124,12 @@ async fn each_key_keeps_its_order_with_eight_workers() {
 }
 
 #[subscriber("numbers")]
-async fn each(
-    ids: &[u64],
-    context: Context<'_>,
-    State(seen): State<Seen>,
-) -> Vec<Result<HandlerOutcome, &'static str>> {
-    seen.add(ids.to_vec());
-    let first = context.attempt() == 1;
+async fn each(ids: &[Envelope<'_, u64>], State(seen): State<Seen>) -> Vec<Result<HandlerOutcome, &'static str>> {
+    seen.add(ids.iter().map(|id| id.message).collect());
     ids.iter()
-        .map(|id| match id {
-            7 if first => Ok(HandlerOutcome::retry()),
-            9 if first => Err("9 fails once"),
+        .map(|id| match (id.message, id.attempt()) {
+            (7, 1) => Ok(HandlerOutcome::retry()),
+            (9, 1) => Err("9 fails once"),
             _ => Ok(HandlerOutcome::ack()),
         })
         .collect()

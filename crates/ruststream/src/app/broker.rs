@@ -186,7 +186,7 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                 let Subscription {
                     definition,
                     source,
-                    settings,
+                    mut settings,
                     codec,
                 } = subscription;
                 let opener: Box<dyn Opener<B::Connection>> = match source {
@@ -194,11 +194,13 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                     SourceChoice::ByName => Box::new(broker.source(&definition.name)),
                 };
                 let name: Arc<str> = opener.name().into();
+                let publisher = match codec {
+                    Some(codec) => erased.with_codec(codec),
+                    None => erased.clone(),
+                };
+                settings.ordered_by = settings.ordered_by.map(|order| order.with_codec(publisher.codec()));
                 let opening = Opening {
-                    handler: make(match codec {
-                        Some(codec) => erased.with_codec(codec),
-                        None => erased.clone(),
-                    }),
+                    handler: make(publisher),
                     settings,
                     signals: Signals::new(how.stop.child_token()),
                     grace: how.grace,

@@ -1,11 +1,10 @@
 //! Putting an app together.
 
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::broker::{BrokerEntry, Mounts};
-use super::hooks::{self, Hooks};
+use super::hooks::{self, HookResult, Hooks};
 use super::{AppError, AppHandle, AppInfo, BrokerScope, Running};
 use crate::codec::Codec;
 use crate::publish::PublishLayers;
@@ -186,44 +185,48 @@ impl<S: Send + Sync + 'static> AppBuilder<S> {
     }
 
     /// Adds a hook that runs before anything is connected.
-    pub fn on_startup<F, Fut, E>(mut self, run: F) -> Self
+    pub fn on_startup<F, Fut>(mut self, run: F) -> Self
     where
         F: FnOnce() -> Fut + Send + 'static,
-        Fut: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<Box<dyn Error + Send + Sync>>,
+        Fut: Future<Output = HookResult> + Send + 'static,
     {
         self.app.hooks.on_startup.push(hooks::hook(|()| run()));
         self
     }
 
     /// Adds a hook that runs when all subscriptions are open.
-    pub fn after_startup<F, Fut, E>(mut self, run: F) -> Self
+    ///
+    /// ```
+    /// # use ruststream::prelude::*;
+    /// let app = RustStream::new(AppInfo::new("shop", "1.0.0")).after_startup(async |app| {
+    ///     app.publisher().publish("opened", &"the shop is open").await?;
+    ///     Ok(())
+    /// });
+    /// ```
+    pub fn after_startup<F, Fut>(mut self, run: F) -> Self
     where
         F: FnOnce(AppHandle) -> Fut + Send + 'static,
-        Fut: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<Box<dyn Error + Send + Sync>>,
+        Fut: Future<Output = HookResult> + Send + 'static,
     {
         self.app.hooks.after_startup.push(hooks::hook(run));
         self
     }
 
     /// Adds a hook that runs when the shutdown begins, while everything is still connected.
-    pub fn on_shutdown<F, Fut, E>(mut self, run: F) -> Self
+    pub fn on_shutdown<F, Fut>(mut self, run: F) -> Self
     where
         F: FnOnce(AppHandle) -> Fut + Send + 'static,
-        Fut: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<Box<dyn Error + Send + Sync>>,
+        Fut: Future<Output = HookResult> + Send + 'static,
     {
         self.app.hooks.on_shutdown.push(hooks::hook(run));
         self
     }
 
     /// Adds a hook that runs when all is drained and closed.
-    pub fn after_shutdown<F, Fut, E>(mut self, run: F) -> Self
+    pub fn after_shutdown<F, Fut>(mut self, run: F) -> Self
     where
         F: FnOnce() -> Fut + Send + 'static,
-        Fut: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<Box<dyn Error + Send + Sync>>,
+        Fut: Future<Output = HookResult> + Send + 'static,
     {
         self.app.hooks.after_shutdown.push(hooks::hook(|()| run()));
         self

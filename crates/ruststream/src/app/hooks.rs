@@ -12,9 +12,11 @@ use super::AppHandle;
 use super::error::AppError;
 use crate::handler::panic_text;
 
-type Cause = Box<dyn Error + Send + Sync>;
+/// What a hook of an app answers: every error becomes one by `?`.
+pub type HookResult = Result<(), Box<dyn Error + Send + Sync>>;
+
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-type Hook<A> = Box<dyn FnOnce(A) -> BoxFuture<Result<(), Cause>> + Send>;
+type Hook<A> = Box<dyn FnOnce(A) -> BoxFuture<HookResult> + Send>;
 
 /// The hooks of an app, each list run in the order of its making.
 #[derive(Default)]
@@ -25,16 +27,12 @@ pub(super) struct Hooks {
     pub(super) after_shutdown: Vec<Hook<()>>,
 }
 
-pub(super) fn hook<A, F, Fut, E>(run: F) -> Hook<A>
+pub(super) fn hook<A, F, Fut>(run: F) -> Hook<A>
 where
     F: FnOnce(A) -> Fut + Send + 'static,
-    Fut: Future<Output = Result<(), E>> + Send + 'static,
-    E: Into<Cause>,
+    Fut: Future<Output = HookResult> + Send + 'static,
 {
-    Box::new(move |argument| {
-        let running = run(argument);
-        Box::pin(async move { running.await.map_err(Into::into) })
-    })
+    Box::new(move |argument| Box::pin(run(argument)))
 }
 
 /// Runs hooks one after the other; the first failure ends it. A panic is a failure, so that it keeps no app from draining.

@@ -21,6 +21,7 @@ pub use builder::{AppBuilder, RustStream};
 pub use cli::main;
 pub use error::AppError;
 pub use health::{Health, SubscriptionHealth, SubscriptionState};
+pub use hooks::HookResult;
 pub use info::AppInfo;
 #[cfg(feature = "testing")]
 pub(crate) use moving::{Arriving, Leaving};

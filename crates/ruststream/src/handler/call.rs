@@ -1,12 +1,14 @@
 //! One call of a handler: the message and all that extractors draw from.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use super::{InHand, Message, Outcome};
+use super::extension::Extensions;
+use super::{Extended, InHand, Message, Outcome};
 use crate::codec::{Codec, Encode};
 use crate::message::{Incoming, header};
 use crate::publish::{Publisher, inherit};
@@ -15,6 +17,7 @@ use crate::publish::{Publisher, inherit};
 pub struct Call<'a, S = ()> {
     pub(crate) in_hand: &'a InHand<'a>,
     pub(crate) scope: &'a Scope<S>,
+    pub(super) extensions: Option<&'a Extensions<'a>>,
 }
 
 impl<S> Clone for Call<'_, S> {
@@ -26,6 +29,22 @@ impl<S> Clone for Call<'_, S> {
 impl<S> Copy for Call<'_, S> {}
 
 impl<'a, S> Call<'a, S> {
+    pub(super) fn new(in_hand: &'a InHand<'a>, scope: &'a Scope<S>) -> Self {
+        Self {
+            in_hand,
+            scope,
+            extensions: None,
+        }
+    }
+
+    /// The same call with another message in hand.
+    pub(crate) fn with_in_hand<'b>(self, in_hand: &'b InHand<'b>) -> Call<'b, S>
+    where
+        'a: 'b,
+    {
+        Call { in_hand, ..self }
+    }
+
     /// The message.
     pub fn incoming(&self) -> Incoming<'a> {
         self.in_hand.incoming
@@ -50,6 +69,19 @@ impl<'a, S> Call<'a, S> {
     /// grace period of a shutdown has ended.
     pub fn cancellation(&self) -> CancellationToken {
         self.in_hand.worker.cancel.lend()
+    }
+
+    /// The value of this type that a layer has set for the call; that of the innermost, where several have.
+    pub fn extension<T: 'static>(&self) -> Option<&'a T> {
+        self.extensions?.get()
+    }
+
+    /// The same call with `value` set, for the handler to take by [`Extension<T>`](super::Extension): what a layer passes on.
+    pub fn extend<'b, T: Any + Send + Sync>(self, value: &'b T) -> Extended<'b, S>
+    where
+        'a: 'b,
+    {
+        Extended::new(self, value)
     }
 
     /// The codec of the subscription.

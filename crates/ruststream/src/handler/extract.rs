@@ -42,6 +42,50 @@ pub trait Extract<'a, S>: Sized + Send {
     fn extract(call: Call<'a, S>) -> impl Future<Output = Result<Self, Self::Rejection>> + Send;
 }
 
+/// A parameter of a batch handler beside its messages: what is the same for all of them.
+///
+/// [`State`], [`Out`](crate::publish::Out) and [`CancellationToken`] are; what is of one message (`Headers<T>`, `Context<'_>`) is not, and comes with each
+/// message as an [`Envelope`](super::Envelope).
+///
+/// # Examples
+///
+/// ```
+/// use std::convert::Infallible;
+/// use ruststream::handler::ExtractBatch;
+/// use ruststream::prelude::*;
+///
+/// /// The name of the subscription.
+/// struct Source(String);
+///
+/// impl<'a, S: Send + Sync> ExtractBatch<'a, S> for Source {
+///     type Rejection = Infallible;
+///
+///     async fn extract_batch(calls: &[Call<'a, S>]) -> Result<Self, Infallible> {
+///         Ok(Self(calls[0].source().to_owned()))
+///     }
+/// }
+///
+/// #[subscriber("readings")]
+/// async fn store(readings: &[i64], Source(name): Source) {
+///     println!("{} of {name}", readings.len());
+/// }
+/// ```
+pub trait ExtractBatch<'a, S>: Sized + Send {
+    /// The error of a batch that has no such value: anything that prints, or a `HandlerOutcome`.
+    type Rejection: IntoFailure + Send;
+
+    /// Draws the value from the calls of a batch, which is never empty.
+    ///
+    /// # Errors
+    ///
+    /// A rejection ends the batch before the handler runs; it counts as the handler's own error, for all messages.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Extract::extract`].
+    fn extract_batch(calls: &[Call<'a, S>]) -> impl Future<Output = Result<Self, Self::Rejection>> + Send;
+}
+
 /// The state of the app, or a part of it that [`FromState`] says how to take.
 ///
 /// # Examples
@@ -102,6 +146,14 @@ impl<'a, S: Send + Sync + Offers<T>, T: Send> Extract<'a, S> for State<T> {
     }
 }
 
+impl<'a, S: Send + Sync + Offers<T>, T: Send> ExtractBatch<'a, S> for State<T> {
+    type Rejection = Infallible;
+
+    async fn extract_batch(calls: &[Call<'a, S>]) -> Result<Self, Infallible> {
+        Ok(Self(calls[0].state().offer()))
+    }
+}
+
 /// Cancelled when the work on the message has become pointless: see [`Call::cancellation`].
 impl<'a, S: Send + Sync> Extract<'a, S> for CancellationToken {
     type Rejection = Infallible;
@@ -116,10 +168,31 @@ impl<'a, S: Send + Sync> Extract<'a, S> for CancellationToken {
     message = "`{Self}` cannot be a parameter of a handler in an app whose state is `{S}`",
     note = "`State<T>` is for an app with this state, which is `Clone`: `.state(..)` before its brokers; or `impl FromState<{S}> for T` takes T \
             from its state",
-    note = "`Headers<T>` is for a T that is `Deserialize`; others: `&HeaderMap`, `Out<T>`, `Context<'_>`, `CancellationToken`, and types \
-            that implement `Extract`"
+    note = "`Headers<T>` is for a T that is `Deserialize`; others: `&HeaderMap`, `Out<T>`, `Context<'_>`, `Extension<T>`, `CancellationToken`, \
+            and types that implement `Extract`"
 )]
 pub trait Parameter<'a, S>: Extract<'a, S> {}
 
 #[diagnostic::do_not_recommend]
 impl<'a, S, T: Extract<'a, S>> Parameter<'a, S> for T {}
+
+/// Cancelled when the work on any message of the batch has become pointless.
+impl<'a, S: Send + Sync> ExtractBatch<'a, S> for CancellationToken {
+    type Rejection = Infallible;
+
+    async fn extract_batch(calls: &[Call<'a, S>]) -> Result<Self, Infallible> {
+        Ok(calls[0].cancellation())
+    }
+}
+
+/// [`ExtractBatch`], as `#[subscriber]` asks for it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a parameter of a batch handler",
+    note = "a batch has many messages: beside them its handler takes `State<T>`, `Out<T>`, `CancellationToken`, and types that \
+            implement `ExtractBatch`",
+    note = "`State<T>` is for an app with this state; for the headers, key and attempt of each message, take `&[Envelope<'_, T>]`"
+)]
+pub trait BatchParameter<'a, S>: ExtractBatch<'a, S> {}
+
+#[diagnostic::do_not_recommend]
+impl<'a, S, T: ExtractBatch<'a, S>> BatchParameter<'a, S> for T {}

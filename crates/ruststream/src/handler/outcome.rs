@@ -147,6 +147,20 @@ impl Failure {
         &self.text
     }
 
+    /// Shows the error to `look`, where it is an `E`: what a layer asks for that has to tell errors apart.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ruststream::handler::Failure;
+    ///
+    /// let failure = Failure::error(std::io::Error::from(std::io::ErrorKind::TimedOut));
+    /// assert_eq!(failure.inspect(std::io::Error::kind), Some(std::io::ErrorKind::TimedOut));
+    /// ```
+    pub fn inspect<E: 'static, T>(&self, look: impl FnOnce(&E) -> T) -> Option<T> {
+        self.with_cause(|cause| cause?.downcast_ref().map(look))
+    }
+
     /// Shows the error to `look`, where there is one.
     pub(crate) fn with_cause<T>(&self, look: impl FnOnce(Option<&(dyn Any + Send)>) -> T) -> T {
         match &self.error {

@@ -104,10 +104,7 @@ impl<H: Single<S>, S: Send + Sync + 'static> Pump for SinglePump<H, S> {
                     }
                     break;
                 };
-                let call = Call {
-                    in_hand: &in_hand,
-                    scope,
-                };
+                let call = Call::new(&in_hand, scope);
                 let ended = watched(handler.call(call), desk).await;
                 if matches!(ended, Ended::Said(Outcome::Said(HandlerOutcome::Ack))) {
                     // Nothing in it needs a drop, and finding that out for every message is not free.
@@ -147,7 +144,7 @@ impl<H: Batched<S>, S: Send + Sync + 'static> Pump for BatchPump<H, S> {
                     }
                     break;
                 };
-                let calls = taken.iter().map(|in_hand| Call { in_hand, scope }).collect();
+                let calls = taken.iter().map(|in_hand| Call::new(in_hand, scope)).collect();
                 let ended = watched(handler.call(calls), desk).await;
                 if scope.publisher.layers().is_empty() {
                     hand.finish_batch(ended);

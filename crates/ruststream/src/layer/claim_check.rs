@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
-use crate::handler::{Batch, BatchOutcome, Batched, Call, Failure, InHand, Layer, Outcome, Single};
-use crate::message::header;
+use super::unpack::{self, Unpack, Unpacked};
+use crate::handler::{BatchOutcome, Batched, Call, Failure, Layer, Outcome, Single};
+use crate::message::{Incoming, header};
 use crate::publish::{Prepared, PublishLayer};
 use crate::transport::{ErrorKind, TransportError};
 
@@ -70,15 +71,16 @@ impl<T: PayloadStore> ClaimCheck<T> {
             above,
         }
     }
+}
 
-    /// The payload of a message where it is in the store; `None` where the message has it.
-    async fn load<S>(&self, call: &Call<'_, S>) -> Result<Option<Vec<u8>>, Outcome> {
-        let Some(name) = call.incoming().headers().get(header::CLAIM_CHECK) else {
+impl<T: PayloadStore> Unpack for ClaimCheck<T> {
+    async fn unpack(&self, incoming: Incoming<'_>) -> Result<Option<Unpacked>, Outcome> {
+        let Some(name) = incoming.headers().get(header::CLAIM_CHECK) else {
             return Ok(None);
         };
         let name = String::from_utf8_lossy(name);
         match self.store.load(&name).await {
-            Ok(Some(payload)) => Ok(Some(payload)),
+            Ok(Some(payload)) => Ok(Some(Unpacked { payload, headers: None })),
             Ok(None) => Err(Outcome::Undecodable(format!(
                 "its payload is not in the store, where its header `{}` says it is: {name:?}",
                 header::CLAIM_CHECK
@@ -104,18 +106,7 @@ impl<T: PayloadStore> PublishLayer for ClaimCheck<T> {
 
 impl<T: PayloadStore> Layer for ClaimCheck<T> {
     async fn call<'a, S: Send + Sync + 'static>(&'a self, call: Call<'a, S>, next: &'a impl Single<S>) -> Outcome {
-        match self.load(&call).await {
-            Ok(None) => next.call(call).await,
-            Ok(Some(payload)) => {
-                let in_hand = with_payload(&call, &payload);
-                let call = Call {
-                    in_hand: &in_hand,
-                    ..call
-                };
-                next.call(call).await
-            }
-            Err(outcome) => outcome,
-        }
+        unpack::call(self, call, next).await
     }
 
     async fn call_batch<'a, S: Send + Sync + 'static>(
@@ -123,32 +114,7 @@ impl<T: PayloadStore> Layer for ClaimCheck<T> {
         calls: Vec<Call<'a, S>>,
         next: &'a impl Batched<S>,
     ) -> BatchOutcome {
-        let mut loaded = Vec::with_capacity(calls.len());
-        for call in calls {
-            loaded.push(self.load(&call).await.map(|payload| (call, payload)));
-        }
-        let batch = match Batch::apart(loaded.into_iter()) {
-            Ok(batch) => batch,
-            Err(outcome) => return outcome,
-        };
-        let in_hand = batch.messages().iter().map(|(call, payload)| match payload {
-            Some(payload) => with_payload(call, payload),
-            None => *call.in_hand,
-        });
-        let in_hand: Vec<_> = in_hand.collect();
-        let calls = batch.messages().iter().zip(&in_hand);
-        let calls = calls.map(|((call, _), in_hand)| Call { in_hand, ..*call }).collect();
-        let said = next.call(calls).await;
-        drop(in_hand);
-        batch.outcome(said)
-    }
-}
-
-/// The message of a call, with another payload.
-fn with_payload<'a, S>(call: &Call<'a, S>, payload: &'a [u8]) -> InHand<'a> {
-    InHand {
-        incoming: call.incoming().with_payload(payload),
-        ..*call.in_hand
+        unpack::call_batch(self, calls, next).await
     }
 }
 

@@ -37,6 +37,7 @@ mod concurrency;
 mod idempotent;
 mod only_if;
 mod traced;
+mod unpack;
 
 pub use claim_check::{ClaimCheck, PayloadFiles, PayloadStore};
 pub use concurrency::ConcurrencyLimit;

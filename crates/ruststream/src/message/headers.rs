@@ -72,6 +72,11 @@ impl HeaderMap {
         self.entries.len() != before
     }
 
+    /// Keeps the values that `keep` says yes to.
+    pub fn retain(&mut self, mut keep: impl FnMut(&str, &[u8]) -> bool) {
+        self.entries.retain(|(name, value)| keep(name, value));
+    }
+
     /// Drops all of it.
     pub fn clear(&mut self) {
         self.entries.clear();

@@ -35,6 +35,12 @@ impl<'a> Incoming<'a> {
         self
     }
 
+    /// The same message with other headers.
+    pub(crate) fn with_headers(mut self, headers: &'a HeaderMap) -> Self {
+        self.headers = headers;
+        self
+    }
+
     /// Sets the key that the message was published with.
     #[must_use]
     pub fn with_key(mut self, key: Option<&'a [u8]>) -> Self {

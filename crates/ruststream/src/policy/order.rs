@@ -5,12 +5,11 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
-
 use crate::codec::Codec;
+use crate::handler::Message;
 use crate::message::Incoming;
 
-type LaneOf = Arc<dyn Fn(&Incoming<'_>) -> Option<u64> + Send + Sync>;
+type LaneOf = Arc<dyn Fn(&Incoming<'_>, &Codec) -> Option<u64> + Send + Sync>;
 
 /// Which messages keep their order among each other: those with the same key.
 ///
@@ -28,38 +27,50 @@ type LaneOf = Arc<dyn Fn(&Incoming<'_>) -> Option<u64> + Send + Sync>;
 #[derive(Clone)]
 pub struct OrderBy {
     lane_of: LaneOf,
+    /// That of the subscription.
+    codec: Codec,
 }
 
 impl OrderBy {
     /// By the key that the publisher set.
     pub fn key() -> Self {
-        Self::hashed(|incoming, hasher| incoming.key().map(|key| hasher.hash_one(key)))
+        Self::hashed(|incoming, _, hasher| incoming.key().map(|key| hasher.hash_one(key)))
     }
 
     /// By the first value of a header.
     pub fn header(name: &'static str) -> Self {
-        Self::hashed(move |incoming, hasher| incoming.headers().get(name).map(|value| hasher.hash_one(value)))
+        Self::hashed(move |incoming, _, hasher| incoming.headers().get(name).map(|value| hasher.hash_one(value)))
     }
 
-    /// By what `key` takes from the message, which is decoded (as JSON) once more for it. A message that does not decode has
-    /// no key.
-    pub fn message<T: DeserializeOwned, K: Hash>(key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self {
-        Self::hashed(move |incoming, hasher| {
-            let message = Codec::Json.decode::<T>(incoming.payload()).ok()?;
+    /// By what `key` takes from the message, which is decoded once more for it, as it is for the handler. A message that does
+    /// not decode has no key.
+    ///
+    /// It is asked before any layer. Where a layer changes payloads ([`ClaimCheck`](crate::layer::ClaimCheck)), order by what is beside the
+    /// payload: a key or a header.
+    pub fn message<T: for<'a> Message<'a>, K: Hash>(key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self {
+        Self::hashed(move |incoming, codec, hasher| {
+            let message = T::read(*incoming, codec).ok()?;
             Some(hasher.hash_one(key(&message)))
         })
     }
 
-    fn hashed(hash: impl Fn(&Incoming<'_>, &RandomState) -> Option<u64> + Send + Sync + 'static) -> Self {
+    fn hashed(hash: impl Fn(&Incoming<'_>, &Codec, &RandomState) -> Option<u64> + Send + Sync + 'static) -> Self {
         let hasher = RandomState::new();
         Self {
-            lane_of: Arc::new(move |incoming| hash(incoming, &hasher)),
+            lane_of: Arc::new(move |incoming, codec| hash(incoming, codec, &hasher)),
+            codec: Codec::default(),
         }
+    }
+
+    /// The same, for a subscription that reads by `codec`.
+    pub(crate) fn with_codec(mut self, codec: &Codec) -> Self {
+        self.codec = codec.clone();
+        self
     }
 
     /// The lane of a message. Two keys may share one, which costs them their independence but no order.
     pub(crate) fn lane_of(&self, incoming: &Incoming<'_>) -> Option<NonZeroU64> {
-        (self.lane_of)(incoming).map(|hash| NonZeroU64::MIN | hash)
+        (self.lane_of)(incoming, &self.codec).map(|hash| NonZeroU64::MIN | hash)
     }
 }
 

@@ -6,13 +6,13 @@ use std::marker::PhantomData;
 
 use super::{Destination, Publisher, Publishing, inherit};
 use crate::codec::{Codec, Encode};
-use crate::handler::{Call, Extract};
+use crate::handler::{Call, Extract, ExtractBatch};
 use crate::message::HeaderMap;
 
 /// Publishes messages of type `T` from a handler, on the broker of its subscription.
 ///
 /// What is published belongs to the message in hand: its correlation id, or else its message id, travels along as the
-/// correlation id, and so does the trace context.
+/// correlation id, and so does the trace context. In a batch, what all messages have in common of these travels along.
 ///
 /// # Examples
 ///
@@ -67,6 +67,28 @@ impl<'a, S: Send + Sync, T: ?Sized> Extract<'a, S> for Out<T> {
         inherit(call.incoming().headers(), &mut inherited);
         Ok(Self {
             publisher: call.publisher().clone(),
+            inherited,
+            messages: PhantomData,
+        })
+    }
+}
+
+impl<'a, S: Send + Sync, T: ?Sized> ExtractBatch<'a, S> for Out<T> {
+    type Rejection = Infallible;
+
+    async fn extract_batch(calls: &[Call<'a, S>]) -> Result<Self, Infallible> {
+        let mut inherited = HeaderMap::new();
+        inherit(calls[0].incoming().headers(), &mut inherited);
+        for call in &calls[1..] {
+            if inherited.is_empty() {
+                break;
+            }
+            let mut own = HeaderMap::new();
+            inherit(call.incoming().headers(), &mut own);
+            inherited.retain(|name, value| own.get(name) == Some(value));
+        }
+        Ok(Self {
+            publisher: calls[0].publisher().clone(),
             inherited,
             messages: PhantomData,
         })

@@ -210,21 +210,21 @@ fn put_together(service: Service) -> RustStream {
             if hangs_at_start {
                 std::future::pending::<()>().await;
             }
-            Ok::<_, String>(())
+            Ok(())
         })
         .after_startup(move |app| async move {
             ready.side.write("ready", 0, 0, &ready.node);
             if let Some(sending) = sending {
                 tokio::spawn(send(app, sending, ready));
             }
-            Ok::<_, String>(())
+            Ok(())
         })
         .on_shutdown(move |app| async move {
             for one in app.health().subscriptions {
                 stopped.side.write("stale", one.stale, 0, &stopped.node);
                 stopped.side.write("workers", one.workers, 0, &stopped.node);
             }
-            Ok::<_, String>(())
+            Ok(())
         })
         .build()
 }
