@@ -9,14 +9,21 @@ use super::table;
 use crate::html::Text;
 use crate::number::number;
 
-/// The charts of a transport's costs, and their table.
+/// A figure of what was counted.
+type Figure = fn(&Counts) -> f64;
+
+/// What is counted.
+const UNITS: [(&str, Figure); 2] = [
+    ("instructions", |counts| counts.instructions),
+    ("allocations", |counts| counts.allocations),
+];
+
+/// The chart of a transport's costs, and its table.
 pub(crate) fn charts(transport: &str, costs: &[&Cost]) -> String {
     if costs.is_empty() {
         return String::new();
     }
-    chart(transport, "instructions", costs, |counts| counts.instructions)
-        + &chart(transport, "allocations", costs, |counts| counts.allocations)
-        + &figures(costs)
+    chart(transport, costs) + &figures(costs)
 }
 
 /// What was counted in one row: the service, and what stands beside it.
@@ -42,20 +49,15 @@ fn counted(cost: &Cost) -> Vec<(&str, &str, Counts)> {
         .collect()
 }
 
-fn chart(transport: &str, unit: &str, costs: &[&Cost], of: impl Fn(&Counts) -> f64) -> String {
-    let scale = FromZero::of(
-        costs
-            .iter()
-            .flat_map(|cost| counted(cost))
-            .map(|(_, _, counts)| of(&counts)),
-    );
+fn chart(transport: &str, costs: &[&Cost]) -> String {
+    let scales = UNITS.map(|(_, of)| {
+        let values = costs.iter().flat_map(|cost| counted(cost));
+        FromZero::of(values.map(|(_, _, counts)| of(&counts)))
+    });
     let mut html = format!(
-        "<figure class=\"chart cost\" data-chart=\"{unit}\" id=\"cost-{transport}-{unit}\" role=\"group\" aria-label=\"{unit} a message\">\
-         <p class=\"title\">{} a message</p>",
-        match unit {
-            "instructions" => "Instructions",
-            _ => "Allocations",
-        }
+        "<figure class=\"chart cost\" data-chart=\"cost\" id=\"cost-{transport}\" role=\"group\" aria-label=\"Cost of a message\">\
+         <div class=\"axis\" aria-hidden=\"true\"><span class=\"name\"></span><span class=\"unit\">instructions a message</span>\
+         <span class=\"unit\">allocations a message</span></div>"
     );
     for cost in costs {
         let _ = write!(
@@ -65,22 +67,38 @@ fn chart(transport: &str, unit: &str, costs: &[&Cost], of: impl Fn(&Counts) -> f
             Text(&cost.id)
         );
         for (key, name, counts) in counted(cost) {
-            let value = of(&counts);
-            let _ = write!(
-                html,
-                "<div class=\"loop of-{key}\" tabindex=\"0\" role=\"img\" aria-label=\"{name}: {0} {unit} a message.\" data-loop=\"{key}\">\
-                 <span class=\"name\">{name}</span><span class=\"plot\"><b class=\"bar\" style=\"left:0;width:{1:.3}%\"></b></span>\
-                 <span class=\"said\">{0}</span></div>",
-                number(value),
-                scale.at(value),
-                key = Text(key),
-                name = Text(name),
-            );
+            html.push_str(&bars(key, name, &counts, &scales));
         }
         html.push_str("</div>");
     }
     html.push_str("</figure>\n\n");
     html
+}
+
+/// The bars of one loop, one for each unit.
+fn bars(key: &str, name: &str, counts: &Counts, scales: &[FromZero]) -> String {
+    let mut plots = String::new();
+    let mut told = Vec::new();
+    for ((unit, of), scale) in UNITS.into_iter().zip(scales) {
+        let value = of(counts);
+        told.push(format!("{} {unit}", number(value)));
+        let _ = write!(plots, "<span class=\"plot\" data-unit=\"{unit}\">");
+        if value > 0.0 {
+            let _ = write!(
+                plots,
+                "<b class=\"bar\" style=\"left:0;width:{:.3}%\"></b>",
+                scale.at(value)
+            );
+        }
+        let _ = write!(plots, "</span><span class=\"said\">{}</span>", number(value));
+    }
+    format!(
+        "<div class=\"loop of-{key}\" tabindex=\"0\" role=\"img\" aria-label=\"{name}: {} a message.\" data-loop=\"{key}\">\
+         <span class=\"name\">{name}</span>{plots}</div>",
+        told.join(" and "),
+        key = Text(key),
+        name = Text(name),
+    )
 }
 
 fn figures(costs: &[&Cost]) -> String {

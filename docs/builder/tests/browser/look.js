@@ -19,7 +19,7 @@
             })),
             loops: [...chart.querySelectorAll(".loop, .point")].map((loop) => {
                 const box = (selector) => loop.querySelector(selector)?.getBoundingClientRect();
-                const [bar, dot, notch, plot, own] = [box(".bar"), box(".dot"), box(".notch"), box(".plot"), loop.getBoundingClientRect()];
+                const [bar, dot, notch, own] = [box(".bar"), box(".dot"), box(".notch"), loop.getBoundingClientRect()];
                 return {
                     id: loop.closest("[data-id]")?.dataset.id ?? null,
                     loop: loop.dataset.loop,
@@ -27,9 +27,17 @@
                     label: loop.getAttribute("aria-label"),
                     role: loop.getAttribute("role"),
                     said: loop.querySelector(".said")?.textContent ?? "",
+                    units: [...loop.querySelectorAll("[data-unit]")].map((plot) => {
+                        const [field, bar] = [plot, plot.querySelector(".bar")].map((part) => part?.getBoundingClientRect());
+                        return {
+                            name: plot.dataset.unit,
+                            plot: [field.left, field.right],
+                            bar: bar ? [bar.left, bar.right] : null,
+                            said: plot.nextElementSibling.textContent,
+                        };
+                    }),
                     hollow: loop.querySelector(".dot.hollow") !== null,
                     bar: bar ? [bar.left, bar.right] : null,
-                    plot: plot ? [plot.left, plot.right] : null,
                     dot: dot ? middle(loop.querySelector(".dot")) : null,
                     notch: notch ? middle(loop.querySelector(".notch")).x : null,
                     bottom: own.bottom,

@@ -10,7 +10,7 @@ mod devtools;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ruststream_bench::results::{Conclusion, PATH, Results, Scenario};
+use ruststream_bench::results::{Conclusion, Counts, PATH, Results, Scenario};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
@@ -88,10 +88,19 @@ struct Drawn {
     said: String,
     hollow: bool,
     bar: Option<[f64; 2]>,
-    plot: Option<[f64; 2]>,
+    units: Vec<Unit>,
     dot: Option<Point>,
     notch: Option<f64>,
     bottom: f64,
+}
+
+/// One unit of a loop's cost.
+#[derive(Debug, Deserialize)]
+struct Unit {
+    name: String,
+    plot: [f64; 2],
+    bar: Option<[f64; 2]>,
+    said: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -144,7 +153,7 @@ async fn check_page(window: &mut Window<'_>, page: &Path, results: &Results, che
         match chart.kind.as_str() {
             "versus" => check_versus(chart, results, checked),
             "workers" => check_workers(chart, results),
-            "instructions" | "allocations" => check_costs(chart, results, checked),
+            "cost" => check_costs(chart, results, checked),
             other => panic!("a chart of the kind {other} is checked by no one"),
         }
     }
@@ -258,40 +267,50 @@ fn check_workers(chart: &Chart, results: &Results) {
 }
 
 fn check_costs(chart: &Chart, results: &Results, checked: &mut Checked) {
-    // Lengths of one chart stand to each other as their values: measured in pixels for each unit.
-    let mut scale: Option<f64> = None;
+    // Bars of one unit stand to each other as their values: pixels for one.
+    let mut scales = BTreeMap::new();
     for drawn in &chart.loops {
         let id = drawn.id.as_deref().unwrap();
         let cost = results.costs.iter().find(|cost| cost.id == id).unwrap();
         *checked.costs.entry(id.to_owned()).or_default() += 1;
         let counts = match drawn.key.as_str() {
             "bare" => cost.bare.unwrap(),
-            "service" | "crate" => ruststream_bench::results::Counts {
+            "service" | "crate" => Counts {
                 instructions: cost.instructions,
                 allocations: cost.allocations,
             },
             other => cost.others[other],
         };
-        let value = if chart.kind == "instructions" {
-            counts.instructions
-        } else {
-            counts.allocations
-        };
-        let (bar, plot) = (drawn.bar.unwrap(), drawn.plot.unwrap());
-        let (length, name) = (bar[1] - bar[0], format!("{} of {id}", drawn.key));
-        assert_near(&format!("the beginning of {name}"), bar[0], plot[0]);
-        assert!(bar[1] <= plot[1] + PIXEL, "{name} leaves its plot");
-        if length > 20.0 {
-            let own = length / value;
-            let scale = *scale.get_or_insert(own);
+        assert_eq!(drawn.units.len(), 2, "{} of {id}", drawn.key);
+        for unit in &drawn.units {
+            let name = format!("{} of {} of {id}", unit.name, drawn.key);
+            let value = match unit.name.as_str() {
+                "instructions" => counts.instructions,
+                _ => counts.allocations,
+            };
+            assert_eq!(unit.bar.is_some(), value > 0.0, "{name}");
             assert!(
-                (own / scale - 1.0).abs() < 0.1,
-                "{name} is {length} px long for {value}, others {scale} px for 1"
+                drawn.label.contains(&format!("{} {}", unit.said, unit.name)),
+                "{name}: {}",
+                drawn.label
             );
-        }
-        if value >= 100.0 {
-            assert_eq!(drawn.said, written(value), "{name}");
-            assert!(drawn.label.contains(&written(value)), "{name}: {}", drawn.label);
+            if value >= 100.0 {
+                assert_eq!(unit.said, written(value), "{name}");
+            } else {
+                let said: f64 = unit.said.parse().unwrap();
+                assert!((said - value).abs() <= 0.05, "{name}: {} for {value}", unit.said);
+            }
+            let Some(bar) = unit.bar else { continue };
+            assert_near(&format!("the beginning of {name}"), bar[0], unit.plot[0]);
+            assert!(bar[1] <= unit.plot[1] + PIXEL, "{name} leaves its plot");
+            if bar[1] - bar[0] > 20.0 {
+                let own = (bar[1] - bar[0]) / value;
+                let scale = *scales.entry(unit.name.clone()).or_insert(own);
+                assert!(
+                    (own / scale - 1.0).abs() < 0.1,
+                    "{name}: {own} px for one, others {scale}"
+                );
+            }
         }
     }
 }
@@ -336,8 +355,8 @@ async fn check_charts(results_file: &Path) {
             let loops = 1 + usize::from(cost.bare.is_some()) + cost.others.len();
             assert_eq!(
                 checked.costs.get(&cost.id),
-                Some(&(2 * loops)),
-                "{} is not drawn once for each unit",
+                Some(&loops),
+                "{} is not drawn once, each of its loops",
                 cost.id
             );
         }
