@@ -1,0 +1,97 @@
+//! Publishing.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lapin::BasicProperties;
+use lapin::types::FieldTable;
+use ruststream::message::Outgoing;
+use ruststream::transport::{Publish, PublishError, TransportError};
+
+use crate::delay::{self, Digits};
+use crate::outbox::{Letter, Outbox};
+use crate::properties::{self, own};
+use crate::queue::check_name;
+
+/// Publishes to RabbitMQ: each message is confirmed by the server, and many are on their way at once.
+///
+/// The destination of a message is the name of a queue, which it reaches through the default exchange. Messages are persistent,
+/// bear the time of their publishing, and are mandatory: where there is no such queue, that is an error.
+#[derive(Clone)]
+pub struct LapinPublisher {
+    outbox: Arc<Outbox>,
+}
+
+impl LapinPublisher {
+    pub(crate) fn new(outbox: Arc<Outbox>) -> Self {
+        Self { outbox }
+    }
+
+    async fn letter<'a>(&self, message: &Outgoing<'a>, timestamp: u64) -> Result<Letter<'a>, TransportError> {
+        let queue = message.destination();
+        check_name("the queue to publish to", queue)?;
+        let properties = BasicProperties::default()
+            .with_delivery_mode(2)
+            .with_timestamp(timestamp);
+        let properties = properties::encode(message.headers(), message.key(), properties)?;
+        let mut letter = Letter::to_queue(queue, properties, message.payload());
+        letter.mandatory = self.outbox.settings.mandatory;
+        if !message.delay().is_zero() {
+            let digits = Digits::exact(message.delay()).ok_or_else(|| delay::too_long(message.delay()))?;
+            self.outbox.delayed(&mut letter, &digits, queue).await?;
+        }
+        Ok(letter)
+    }
+}
+
+impl Outbox {
+    /// Sends a letter on the way through the queues of its delay.
+    pub(crate) async fn delayed(
+        &self,
+        letter: &mut Letter<'_>,
+        digits: &Digits,
+        queue: &str,
+    ) -> Result<(), TransportError> {
+        self.delays.ensure(&self.publishing, digits, queue).await?;
+        letter.exchange = Cow::Owned(digits.exchange());
+        letter.routing_key = Cow::Owned(digits.routing_key(queue));
+        // On arrival the routing key is that of the delay.
+        if !properties::has(&letter.properties, own::ROUTING_KEY) {
+            let mut table: FieldTable = letter.properties.headers().clone().unwrap_or_default();
+            table.insert(own::ROUTING_KEY.into(), properties::long(queue.as_bytes()));
+            letter.properties = letter.properties.clone().with_headers(table);
+        }
+        Ok(())
+    }
+}
+
+impl Publish for LapinPublisher {
+    async fn publish(&self, messages: &[Outgoing<'_>]) -> Result<(), PublishError> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let mut letters = Vec::with_capacity(messages.len());
+        let mut positions = Vec::with_capacity(messages.len());
+        let mut failures = Vec::new();
+        for (position, message) in messages.iter().enumerate() {
+            match self.letter(message, now.as_secs()).await {
+                Ok(letter) => {
+                    letters.push(letter);
+                    positions.push(position);
+                }
+                Err(error) => failures.push((position, error)),
+            }
+        }
+        let refused = self.outbox.send(&letters).await;
+        failures.extend(refused.into_iter().map(|(place, error)| (positions[place], error)));
+        PublishError::some(failures).map_or(Ok(()), Err)
+    }
+}
+
+impl fmt::Debug for LapinPublisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LapinPublisher")
+            .field("server", &self.outbox.settings.label)
+            .finish_non_exhaustive()
+    }
+}

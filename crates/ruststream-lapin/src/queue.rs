@@ -1,0 +1,434 @@
+//! A queue to read from, and what is declared of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lapin::options::{BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{Channel, Consumer};
+use ruststream::transport::{Capabilities, ErrorKind, Source, TransportError};
+
+use crate::connection::LapinConnection;
+use crate::fetch::QueueFetch;
+use crate::link::{Link, Live};
+use crate::outbox::Outbox;
+use crate::session::Subscription;
+use crate::settle::QueueSettle;
+use crate::topology::Binding;
+
+/// The longest name: AMQP takes 255 bytes, of which delays and dead letters need some for names of their own.
+const LONGEST_NAME: usize = 200;
+
+const DELIVERY_LIMIT: &str = "x-delivery-limit";
+const DEAD_LETTER_EXCHANGE: &str = "x-dead-letter-exchange";
+const DEAD_LETTER_KEY: &str = "x-dead-letter-routing-key";
+
+/// How a queue keeps its messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum QueueType {
+    /// On one node. Fast; the node's loss is the queue's.
+    #[default]
+    Classic,
+    /// On a majority of nodes, written to disk before it is confirmed. Counts its deliveries itself.
+    Quorum,
+}
+
+impl QueueType {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Classic => "classic",
+            Self::Quorum => "quorum",
+        }
+    }
+}
+
+/// What a subscription does about its queue when it opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Declaration {
+    /// Makes the queue where it is missing, and fails where it is there with other arguments; the error names the argument.
+    #[default]
+    Assert,
+    /// Takes the queue as it is, and fails where it is missing.
+    Passive,
+    /// Asks nothing: for users without the right to configure. Consuming fails where the queue is missing.
+    Never,
+}
+
+/// A queue of RabbitMQ.
+///
+/// Durable, and made when it is missing, unless something else is set. What is published to its name comes here through the
+/// default exchange.
+///
+/// # Examples
+///
+/// ```
+/// use ruststream::transport::Source;
+/// use ruststream_lapin::{Declaration, Queue};
+///
+/// let orders = Queue::new("orders").quorum().delivery_limit(20);
+/// assert_eq!(orders.name(), "orders");
+/// let theirs = Queue::new("invoices").declaration(Declaration::Passive);
+/// # let _ = theirs;
+/// ```
+#[derive(Debug, Clone)]
+pub struct Queue {
+    pub(crate) spec: Arc<Spec>,
+}
+
+/// All that is known of a queue.
+#[derive(Debug, Clone)]
+pub(crate) struct Spec {
+    pub(crate) name: String,
+    pub(crate) queue_type: QueueType,
+    pub(crate) declaration: Declaration,
+    /// Ends with its connection and is no one else's.
+    pub(crate) exclusive: bool,
+    pub(crate) auto_delete: bool,
+    /// The server chooses its name, and `name` is for people.
+    pub(crate) server_named: bool,
+    pub(crate) arguments: FieldTable,
+    pub(crate) bindings: Vec<Binding>,
+    pub(crate) consumer_priority: Option<i32>,
+    pub(crate) dead_letters: String,
+}
+
+impl Queue {
+    /// The classic queue of this name; 1 to 200 bytes.
+    pub fn new(name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self {
+            spec: Arc::new(Spec {
+                dead_letters: format!("{name}.dead"),
+                name,
+                queue_type: QueueType::Classic,
+                declaration: Declaration::Assert,
+                exclusive: false,
+                auto_delete: false,
+                server_named: false,
+                arguments: FieldTable::default(),
+                bindings: Vec::new(),
+                consumer_priority: None,
+            }),
+        }
+    }
+
+    /// Makes it a quorum queue.
+    #[must_use]
+    pub fn quorum(self) -> Self {
+        self.queue_type(QueueType::Quorum)
+    }
+
+    /// Sets how it keeps its messages.
+    #[must_use]
+    pub fn queue_type(self, queue_type: QueueType) -> Self {
+        self.with(|spec| spec.queue_type = queue_type)
+    }
+
+    /// Sets what is done about the queue when the subscription opens; [`Declaration::Assert`] unless set.
+    #[must_use]
+    pub fn declaration(self, declaration: Declaration) -> Self {
+        self.with(|spec| spec.declaration = declaration)
+    }
+
+    /// Sets how often a quorum queue hands a message out, beyond the first time, before the server itself makes it a dead letter.
+    ///
+    /// Only deliveries that end without a verdict count here, as when a process dies: retries are messages of their own. Unless it is
+    /// set, the server's own limit holds: none before RabbitMQ 4.0, and 20 since.
+    #[must_use]
+    pub fn delivery_limit(self, limit: u32) -> Self {
+        self.argument(DELIVERY_LIMIT, i64::from(limit))
+    }
+
+    /// Sets the name of the queue for its dead letters; `<name>.dead` unless set. It is made when the first dead letter comes.
+    #[must_use]
+    pub fn dead_letters(self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        self.with(|spec| spec.dead_letters = name)
+    }
+
+    /// A queue whose name the server chooses, of this connection alone; `name` is what people know the subscription by. It is
+    /// made anew with each link, so it has to be [bound](Self::bound_to) to an exchange, and what comes while there is no link is missed.
+    pub fn server_named(name: impl Into<String>) -> Self {
+        Self::new(name).exclusive().with(|spec| spec.server_named = true)
+    }
+
+    /// Makes it a queue of this connection alone, which ends with its link and is made anew with the next.
+    #[must_use]
+    pub fn exclusive(self) -> Self {
+        self.with(|spec| spec.exclusive = true)
+    }
+
+    /// Lets it end when the last of those who read it has gone.
+    #[must_use]
+    pub fn auto_delete(self) -> Self {
+        self.with(|spec| spec.auto_delete = true)
+    }
+
+    /// Binds it to an exchange whenever it is declared; the routing key or pattern is that of the exchange's type.
+    #[must_use]
+    pub fn bound_to(self, exchange: impl Into<String>, routing_key: impl Into<String>) -> Self {
+        let name = self.spec.name.clone();
+        self.bound_by(Binding::new(exchange, name).routing_key(routing_key))
+    }
+
+    /// Binds it by a [`Binding`] whenever it is declared, such as one that asks for headers. Where the binding leads is this queue.
+    #[must_use]
+    pub fn bound_by(self, binding: Binding) -> Self {
+        self.with(|spec| {
+            let binding = binding.with_queue(&spec.name);
+            spec.bindings.push(binding);
+        })
+    }
+
+    /// Lets messages with a higher priority pass others, up to this priority; 1 to 255, and 10 is plenty. Only classic queues.
+    #[must_use]
+    pub fn max_priority(self, highest: u8) -> Self {
+        self.argument("x-max-priority", highest)
+    }
+
+    /// Sets how long a message stays at most; then it is dropped, or led to the [dead-letter exchange](Self::dead_letter_exchange).
+    #[must_use]
+    pub fn message_ttl(self, time: Duration) -> Self {
+        self.argument("x-message-ttl", millis(time))
+    }
+
+    /// Sets how many messages stay at most; beyond that the oldest is dropped, unless [`reject_publish`](Self::reject_publish) is set.
+    #[must_use]
+    pub fn max_length(self, messages: u32) -> Self {
+        self.argument("x-max-length", i64::from(messages))
+    }
+
+    /// Sets how many bytes of payload stay at most; as [`max_length`](Self::max_length).
+    #[must_use]
+    pub fn max_length_bytes(self, bytes: u64) -> Self {
+        self.argument("x-max-length-bytes", i64::try_from(bytes).unwrap_or(i64::MAX))
+    }
+
+    /// Refuses what is published beyond the length, with an error to its publisher, in place of dropping the oldest.
+    #[must_use]
+    pub fn reject_publish(self) -> Self {
+        self.argument("x-overflow", text("reject-publish"))
+    }
+
+    /// Keeps messages on the disk and not in memory. Since RabbitMQ 3.12, classic queues do so anyway.
+    #[must_use]
+    pub fn lazy(self) -> Self {
+        self.argument("x-queue-mode", text("lazy"))
+    }
+
+    /// Lets the queue end when it has been unused for this long.
+    #[must_use]
+    pub fn expires(self, time: Duration) -> Self {
+        self.argument("x-expires", millis(time))
+    }
+
+    /// Lets one consumer at a time have the messages, and the next only when it is gone: order, with a spare.
+    #[must_use]
+    pub fn single_active_consumer(self) -> Self {
+        self.argument("x-single-active-consumer", true)
+    }
+
+    /// Sets which consumers are served first, as long as they take: those of the highest priority; 0 unless set.
+    #[must_use]
+    pub fn consumer_priority(self, priority: i32) -> Self {
+        self.with(|spec| spec.consumer_priority = Some(priority))
+    }
+
+    /// Sets where the server leads what it drops itself: messages past their [time](Self::message_ttl) or beyond the
+    /// [length](Self::max_length). What the app gives up goes to the [queue for dead letters](Self::dead_letters).
+    #[must_use]
+    pub fn dead_letter_exchange(self, exchange: &str, routing_key: &str) -> Self {
+        self.argument(DEAD_LETTER_EXCHANGE, text(exchange))
+            .argument(DEAD_LETTER_KEY, text(routing_key))
+    }
+
+    /// Sets an argument that has no method of its own.
+    #[must_use]
+    pub fn argument(self, name: &str, value: impl Into<AMQPValue>) -> Self {
+        self.with(|spec| {
+            spec.arguments.insert(name.into(), value.into());
+        })
+    }
+
+    /// The bindings that are declared with it.
+    pub fn bindings(&self) -> &[Binding] {
+        &self.spec.bindings
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Spec)) -> Self {
+        change(Arc::make_mut(&mut self.spec));
+        self
+    }
+}
+
+/// Says what is wrong with the name of a queue.
+pub(crate) fn check_name(what: &str, name: &str) -> Result<(), TransportError> {
+    let text = if name.is_empty() {
+        format!("the name of {what} is empty: give it one of 1 to {LONGEST_NAME} bytes")
+    } else if name.len() > LONGEST_NAME {
+        let start: String = name.chars().take(20).collect();
+        format!(
+            "the name of {what} {start:?}... has {} bytes: give it one of at most {LONGEST_NAME}",
+            name.len()
+        )
+    } else {
+        return Ok(());
+    };
+    Err(TransportError::new(ErrorKind::Invalid, text))
+}
+
+impl Spec {
+    /// Declares the queue as is set, with its bindings; answers its name.
+    pub(crate) async fn declare(&self, link: &Link, live: &Live, channel: &Channel) -> Result<String, TransportError> {
+        let what = format!("queue `{}`", self.name);
+        let passive = self.declaration == Declaration::Passive;
+        if self.declaration == Declaration::Never {
+            return Ok(self.name.clone());
+        }
+        let options = QueueDeclareOptions {
+            passive,
+            durable: !self.exclusive,
+            exclusive: self.exclusive,
+            auto_delete: self.auto_delete,
+            nowait: false,
+        };
+        let arguments = if passive {
+            FieldTable::default()
+        } else {
+            self.arguments()
+        };
+        let asked = if self.server_named { "" } else { self.name.as_str() };
+        let declaring = channel.queue_declare(asked.into(), options, arguments);
+        let name = link.call(live, &what, declaring).await?.name().to_string();
+        if !passive {
+            for binding in &self.bindings {
+                binding.clone().with_queue(&name).declare(link, live, channel).await?;
+            }
+        }
+        Ok(name)
+    }
+
+    /// Declares the queue as is set, and consumes at most `window` messages ahead; answers its name too.
+    pub(crate) async fn consume(
+        &self,
+        outbox: &Outbox,
+        live: &Live,
+        channel: &Channel,
+        window: u16,
+    ) -> Result<(String, Consumer), TransportError> {
+        let name = self.declare(&outbox.consuming, live, channel).await?;
+        if self.queue_type == QueueType::Quorum && self.declaration == Declaration::Assert {
+            // The server itself puts there what was delivered too often.
+            outbox.declare_dead_letters(self).await?;
+        }
+        let consumer = self.consume_again(outbox, live, channel, &name, window).await?;
+        Ok((name, consumer))
+    }
+
+    /// Consumes what is declared already, at most `window` messages ahead.
+    pub(crate) async fn consume_again(
+        &self,
+        outbox: &Outbox,
+        live: &Live,
+        channel: &Channel,
+        name: &str,
+        window: u16,
+    ) -> Result<Consumer, TransportError> {
+        let link = &outbox.consuming;
+        let what = format!("consuming queue `{}`", self.name);
+        link.call(
+            live,
+            &what,
+            channel.basic_qos(window, BasicQosOptions { global: false }),
+        )
+        .await?;
+        let mut arguments = FieldTable::default();
+        if let Some(priority) = self.consumer_priority {
+            arguments.insert("x-priority".into(), priority.into());
+        }
+        let options = BasicConsumeOptions::default();
+        let consuming = channel.basic_consume(name.into(), "".into(), options, arguments);
+        link.call(live, &what, consuming).await
+    }
+
+    /// The arguments of its declaration; <https://www.rabbitmq.com/docs/queues#optional-arguments>.
+    fn arguments(&self) -> FieldTable {
+        let mut arguments = self.arguments.clone();
+        let mut unless_set = |name: &str, value: AMQPValue| {
+            if !arguments.contains_key(name) {
+                arguments.insert(name.into(), value);
+            }
+        };
+        if !self.exclusive {
+            unless_set("x-queue-type", text(self.queue_type.word()));
+        }
+        if self.queue_type == QueueType::Quorum {
+            // What the server gives up is not thrown away, and leaves the queue only when its copy is confirmed.
+            unless_set(DEAD_LETTER_EXCHANGE, text(""));
+            unless_set(DEAD_LETTER_KEY, text(&self.dead_letters));
+            unless_set("x-dead-letter-strategy", text("at-least-once"));
+            unless_set("x-overflow", text("reject-publish"));
+        }
+        arguments
+    }
+
+    /// The queue where its dead letters are kept, for which nothing but its name and kind is set.
+    pub(crate) fn dead_letter_arguments(&self) -> FieldTable {
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-queue-type".into(), text(self.queue_type.word()));
+        arguments
+    }
+}
+
+/// Whole milliseconds, as arguments have them.
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn text(value: &str) -> AMQPValue {
+    AMQPValue::LongString(value.into())
+}
+
+impl Source for Queue {
+    type Connection = LapinConnection;
+    type Fetch = QueueFetch;
+    type Settle = QueueSettle;
+
+    fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::none().with_delay().with_dead_letters().with_attempts()
+    }
+
+    fn check(&self) -> Result<(), TransportError> {
+        check_name("the queue", &self.spec.name)?;
+        check_name("the queue for dead letters", &self.spec.dead_letters)?;
+        if self.spec.server_named && self.spec.bindings.is_empty() {
+            let text = format!(
+                "nothing leads to `{}`, whose name the server chooses: bind it to an exchange with .bound_to(..)",
+                self.spec.name
+            );
+            return Err(TransportError::new(ErrorKind::Invalid, text));
+        }
+        if self.spec.arguments.contains_key(DELIVERY_LIMIT) && self.spec.queue_type != QueueType::Quorum {
+            let text = format!(
+                "queue `{}` is classic, and only quorum queues have a delivery limit: add .quorum(), or leave the limit to the retry \
+                 policy",
+                self.spec.name
+            );
+            return Err(TransportError::new(ErrorKind::Invalid, text));
+        }
+        Ok(())
+    }
+
+    async fn open(&self, connection: &LapinConnection) -> Result<(QueueFetch, QueueSettle), TransportError> {
+        self.check()?;
+        let subscription = Arc::new(Subscription::new(self.spec.clone(), connection.outbox().clone()));
+        let fetch = QueueFetch::open(subscription.clone()).await?;
+        Ok((fetch, QueueSettle::new(subscription)))
+    }
+}
