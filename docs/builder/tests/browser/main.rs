@@ -397,6 +397,31 @@ async fn every_page_is_shown_without_an_error_without_a_network_and_fits_its_win
     }
 }
 
+#[tokio::test]
+async fn the_search_finds_a_page_though_the_site_is_opened_from_disk() {
+    let site = build(&fixture());
+    let mut browser = Browser::start();
+    let mut window = browser.window(View::DESKTOP).await;
+    assert_eq!(window.open(&site.path().join("index.html")).await, Vec::<String>::new());
+    let found = "new Promise(found => {
+        const list = document.getElementById('mdbook-searchresults');
+        new MutationObserver(() => {
+            const links = [...list.querySelectorAll('a')].map(link => link.getAttribute('href'));
+            if (links.length > 0) found(links);
+        }).observe(list, { childList: true, subtree: true });
+        document.getElementById('mdbook-search-toggle').click();
+        const bar = document.getElementById('mdbook-searchbar');
+        bar.value = 'dead letters';
+        bar.dispatchEvent(new KeyboardEvent('keyup', { key: 's', bubbles: true }));
+        bar.dispatchEvent(new InputEvent('input', { bubbles: true }));
+    })";
+    let links: Vec<String> = serde_json::from_value(window.evaluate(found).await).unwrap();
+    assert!(
+        links.iter().any(|link| link.starts_with("concepts/retries.html")),
+        "{links:?}"
+    );
+}
+
 #[derive(Debug, Deserialize)]
 struct Focused {
     label: Option<String>,
