@@ -19,6 +19,7 @@ fn main() {
     println!("cargo::rustc-env=BENCH_RUSTFLAGS={flags}");
     let features: Vec<String> = env::vars()
         .filter_map(|(name, _)| Some(name.strip_prefix("CARGO_FEATURE_")?.to_lowercase().replace('_', "-")))
+        .filter(|feature| feature != "default")
         .collect();
     println!("cargo::rustc-env=BENCH_FEATURES={}", features.join(","));
 }

@@ -44,7 +44,9 @@ pub fn features() -> Vec<String> {
 
 /// The folder above this crate. Asked of cargo at run time, so that a moved checkout needs no rebuild.
 pub fn workspace_root() -> PathBuf {
-    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from("."), |bench| PathBuf::from(bench).join(".."))
+    let bench = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let root = bench.as_deref().and_then(Path::parent);
+    root.unwrap_or_else(|| Path::new(".")).to_owned()
 }
 
 /// The load averages of 1, 5 and 15 minutes; zeros where the machine does not say.

@@ -1,7 +1,6 @@
 //! The program of a transport's bench binary.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -131,7 +130,7 @@ async fn measure_all<T: Transport>(
 ) -> Result<(), Failed> {
     let path = match &arguments.out {
         Some(path) => path.clone(),
-        None => facts::workspace_root().join(PathBuf::from(results::PATH)),
+        None => facts::workspace_root().join(results::PATH),
     };
     let mut environment = Environment {
         pinned: std::thread::available_parallelism().is_ok_and(|processors| processors.get() == 1),
