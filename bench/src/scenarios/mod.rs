@@ -3,8 +3,14 @@
 pub mod halves;
 #[cfg(feature = "memory")]
 pub mod memory;
+#[cfg(feature = "mysql")]
+pub mod mysql;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "server")]
+pub mod server;
 pub mod service;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -1,7 +1,7 @@
 //! SQL tables as durable queues for `RustStream`, through sqlx.
 //!
 //! [`SqlxBroker::sqlite`] makes a queue out of a file: nothing to install, nothing to start. `SqlxBroker::postgres` (feature
-//! `postgres`) makes one out of a database that is there anyway. Each subscription reads one named queue of one table, which the
+//! `postgres`) and `SqlxBroker::mysql` (feature `mysql`) make one out of a database that is there anyway. Each subscription reads one named queue of one table, which the
 //! crate creates and migrates itself.
 //!
 //! # What is promised
@@ -59,6 +59,8 @@ mod engine;
 mod error;
 mod fetch;
 mod lease;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod operation;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -70,6 +72,8 @@ mod source;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+#[cfg(feature = "mysql")]
+pub use self::mysql::MySql;
 #[cfg(feature = "postgres")]
 pub use self::postgres::Postgres;
 #[cfg(feature = "sqlite")]

@@ -194,6 +194,7 @@ impl SettleRows {
 /// Stores rows, in order, in one statement; tells other processes of these queues when that commits.
 pub(crate) struct Store<'a> {
     pub(crate) rows: &'a [NewRow],
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "not every server can tell"))]
     pub(crate) wake: &'a [Arc<str>],
 }
 
@@ -203,6 +204,7 @@ impl Request for Store<'_> {
 
 /// Tells other processes that queues have new rows.
 pub(crate) struct Wake {
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "not every server can tell"))]
     pub(crate) queues: Vec<Arc<str>>,
 }
 

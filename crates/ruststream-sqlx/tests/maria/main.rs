@@ -1,0 +1,20 @@
+//! What is promised, on a server of `MariaDB`.
+
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(dead_code, reason = "each database uses some of what they share")]
+
+#[path = "../behaviour/conformance.rs"]
+mod conformance;
+#[path = "../behaviour/delivery.rs"]
+mod delivery;
+mod place;
+#[path = "../behaviour/processes.rs"]
+mod processes;
+#[path = "../behaviour/requests.rs"]
+mod requests;
+#[path = "../behaviour/settling.rs"]
+mod settling;
+#[path = "../behaviour/support.rs"]
+mod support;
+#[path = "../behaviour/waking.rs"]
+mod waking;

@@ -1,0 +1,110 @@
+//! A database of its own on the server that the tests share.
+
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+use ruststream::conformance::unique_name;
+use ruststream::transport::Broker;
+use ruststream_sqlx::{MySql, SqlxBroker, SqlxConnection};
+use servers::Kind;
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, Row};
+
+pub(crate) type PlaceBroker = SqlxBroker<MySql>;
+
+/// A database.
+pub(crate) struct Place {
+    options: MySqlConnectOptions,
+    url: String,
+}
+
+impl Place {
+    /// How often a connection whose subscriptions wait looks for rows of others.
+    pub(crate) const POLLS_A_SECOND: std::ops::RangeInclusive<u64> = 3..=6;
+    /// Whether such a look is a statement.
+    pub(crate) const POLLS_ASK: bool = true;
+    /// How many statements or transactions it takes to publish and claim one message.
+    pub(crate) const STATEMENTS_A_MESSAGE: u64 = 2;
+
+    pub(crate) async fn new() -> Self {
+        static URL: OnceLock<String> = OnceLock::new();
+        let url = URL.get_or_init(|| servers::shared(Kind::Maria).unwrap());
+        Self::on(url).await
+    }
+
+    /// A database on this server.
+    pub(crate) async fn on(url: &str) -> Self {
+        let database = unique_name().replace('-', "_");
+        let mut connection = MySqlConnectOptions::from_str(url).unwrap().connect().await.unwrap();
+        let create = format!("CREATE DATABASE {database}");
+        connection.execute(AssertSqlSafe(create)).await.unwrap();
+        let (server, _) = url.rsplit_once('/').unwrap();
+        let url = format!("{server}/{database}");
+        Self {
+            options: MySqlConnectOptions::from_str(&url).unwrap(),
+            url,
+        }
+    }
+
+    pub(crate) fn broker(&self) -> PlaceBroker {
+        Self::described(&self.url)
+    }
+
+    /// One whose processes do not tell each other of new messages: they never do here.
+    pub(crate) fn broker_that_hears_nothing(&self) -> PlaceBroker {
+        self.broker()
+    }
+
+    pub(crate) async fn connect(&self) -> SqlxConnection {
+        self.broker().connect().await.unwrap()
+    }
+
+    /// A plain connection, as any other program has it.
+    pub(crate) async fn plain(&self) -> MySqlConnection {
+        self.options.connect().await.unwrap()
+    }
+
+    pub(crate) async fn sql(&self, sql: &str) {
+        self.plain().await.execute(AssertSqlSafe(sql.to_owned())).await.unwrap();
+    }
+
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        let sql = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
+        let row = self.plain().await.fetch_one(sql).await.unwrap();
+        row.try_get_unchecked(0).unwrap()
+    }
+
+    /// What another process needs to know to find it.
+    pub(crate) fn describe(&self) -> String {
+        self.url.clone()
+    }
+
+    /// The broker of a place that another process described.
+    pub(crate) fn described(description: &str) -> PlaceBroker {
+        SqlxBroker::mysql(description)
+    }
+
+    /// Bytes as they are written in a statement.
+    pub(crate) fn bytes(hex: &str) -> String {
+        format!("x'{hex}'")
+    }
+
+    /// Sets the id of the next row.
+    pub(crate) async fn next_id(&self, id: i64) {
+        self.sql(&format!("ALTER TABLE ruststream_messages AUTO_INCREMENT = {id}"))
+            .await;
+    }
+
+    /// Ends all connections to this database.
+    pub(crate) async fn cut_links(&self) -> bool {
+        let database = self.options.get_database().unwrap();
+        let mut connection = self.options.clone().database("").connect().await.unwrap();
+        let links = format!("SELECT id FROM information_schema.processlist WHERE db = '{database}'");
+        for row in connection.fetch_all(AssertSqlSafe(links)).await.unwrap() {
+            let id: i64 = row.try_get_unchecked(0).unwrap();
+            // One that has just gone by itself needs no end.
+            let _ = connection.execute(AssertSqlSafe(format!("KILL {id}"))).await;
+        }
+        true
+    }
+}
