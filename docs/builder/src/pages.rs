@@ -28,6 +28,7 @@ pages! {
     codecs "guide/codecs.md",
     sql "transports/sql.md",
     redis "transports/redis.md",
+    rabbitmq "transports/rabbitmq.md",
 }
 
 #[cfg(test)]
