@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use mdbook_driver::MDBook;
-use ruststream_bench::results::{Environment, Results};
+use ruststream_bench::results::Results;
 
 use crate::directives::Directives;
 
@@ -32,14 +32,12 @@ pub fn build(root: &Path, results: &Path, out: &Path) -> Result<Built> {
     let out = &std::path::absolute(out)?;
     let mut book = MDBook::load(root.join("docs")).context("docs/book.toml")?;
     out.clone_into(&mut book.config.build.build_dir);
-    // Before the first run there are none, and the pages say so.
-    let figures = Results::read(results)?.unwrap_or_else(|| Results::new(Environment::default()));
+    let figures = Results::read(results)?;
+    let figures = figures.with_context(|| format!("{}: `cargo xtask bench` writes it", results.display()))?;
     book.with_preprocessor(Directives::new(root, figures));
     book.build()?;
-    if results.exists() {
-        // Published beside the pages that are drawn from it.
-        std::fs::copy(results, out.join("benchmarks/results.json")).context("benchmarks/results.json")?;
-    }
+    // Published beside the pages that are drawn from it.
+    std::fs::copy(results, out.join("benchmarks/results.json")).context("benchmarks/results.json")?;
     let links = links::check_site(out)? + links::check_documents(root)?;
     Ok(Built {
         index: out.join("index.html"),

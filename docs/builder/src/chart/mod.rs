@@ -93,7 +93,7 @@ pub(crate) fn name(transport: &str) -> &str {
         "memory" => "In process",
         "sqlite" => "SQLite",
         "postgres" => "Postgres",
-        "mysql" => "MySQL",
+        "mysql" => "MariaDB",
         "outbox" => "Outbox",
         "redis" => "Redis",
         "rabbitmq" => "RabbitMQ",
@@ -123,7 +123,14 @@ fn measured(rows: &[&Scenario]) -> String {
         })
         .collect();
     let runs: Vec<_> = runs.into_iter().collect();
-    runs.join("; ")
+    let loads = rows.iter().map(|row| row.run.load_average[0]);
+    let (least, most) = loads.fold((f64::INFINITY, 0.0_f64), |(least, most), load| {
+        (least.min(load), most.max(load))
+    });
+    format!(
+        "{}; load average {least:.1} to {most:.1} when a row began",
+        runs.join("; ")
+    )
 }
 
 #[cfg(test)]
