@@ -61,32 +61,46 @@ impl Bench {
         let transports = transports(steps.root());
         let wanted = self.wanted(&transports);
         let wanted = wanted.map_err(|error| Failed::new("bench", error, "cargo xtask bench --list"))?;
-        let mut arguments = self.arguments.clone();
-        if arguments.task != Task::Measure {
-            // Not optimized, with the features of `cargo xtask test`, so that most is built already.
-            let mut cargo = Cargo::new("bench --profile dev --workspace --all-features");
-            for (transport, _) in &wanted {
-                cargo = cargo.argument("--bench").argument(&binary(transport));
-            }
-            let only: Vec<&str> = wanted.iter().flat_map(|(_, only)| only.iter().copied()).collect();
-            let name = if arguments.task == Task::List {
-                "bench list"
-            } else {
-                "bench smoke"
-            };
-            return steps.cargo(name, &cargo.pass_on(&words(&arguments, &only)));
-        }
-        arguments.anew = arguments.only.is_empty();
-        for (transport, only) in &wanted {
-            let cargo = Cargo::new("bench --package ruststream-bench --features")
-                .argument(transport)
-                .argument("--bench")
-                .argument(&binary(transport));
-            steps.cargo("bench", &cargo.pass_on(&words(&arguments, only)))?;
-            // The first has dropped the old rows; the others add theirs.
-            arguments.anew = false;
+        let name = match self.arguments.task {
+            Task::List => "bench list",
+            Task::Smoke => "bench smoke",
+            Task::Measure | Task::Help => "bench",
+        };
+        for cargo in self.calls(&wanted) {
+            steps.cargo(name, &cargo)?;
         }
         Ok(())
+    }
+
+    /// The calls of cargo that do it.
+    fn calls(&self, wanted: &[(&str, Vec<&str>)]) -> Vec<Cargo> {
+        let mut arguments = self.arguments.clone();
+        let mut calls = Vec::new();
+        if arguments.task == Task::Measure {
+            arguments.anew = arguments.only.is_empty();
+            for (transport, only) in wanted {
+                let cargo = Cargo::new("bench --package ruststream-bench --features").argument(transport);
+                calls.push(with_binary(cargo, transport).pass_on(&words(&arguments, only)));
+                // The first has dropped the old rows; the others add theirs.
+                arguments.anew = false;
+            }
+            return calls;
+        }
+        // Not optimized, with the features of `cargo xtask test`, so that most is built already.
+        let unoptimized = || Cargo::new("bench --profile dev --workspace --all-features");
+        if arguments.only.is_empty() {
+            let all = wanted
+                .iter()
+                .fold(unoptimized(), |cargo, (one, _)| with_binary(cargo, one));
+            calls.push(all.pass_on(&words(&arguments, &[])));
+        } else {
+            // Each is told its own ids, and knows no others.
+            let of = |(transport, only): &(&str, Vec<&str>)| {
+                with_binary(unoptimized(), transport).pass_on(&words(&arguments, only))
+            };
+            calls.extend(wanted.iter().map(of));
+        }
+        calls
     }
 
     /// The transports asked for, and what of each; nothing of it is all.
@@ -146,8 +160,9 @@ fn words(arguments: &Arguments, only: &[&str]) -> Vec<String> {
     words
 }
 
-fn binary(transport: &str) -> String {
-    format!("times_{transport}")
+/// Adds the binary of a transport to those that are run.
+fn with_binary(cargo: Cargo, transport: &str) -> Cargo {
+    cargo.argument("--bench").argument(&format!("times_{transport}"))
 }
 
 /// The transports that have a bench binary, in the order of the suite's manifest.
@@ -189,6 +204,40 @@ mod tests {
             some.wanted(&transports).unwrap(),
             [("sqlite", vec!["sqlite.lease", "sqlite.reply"])]
         );
+    }
+
+    #[test]
+    fn each_binary_is_told_the_ids_that_it_knows() {
+        let calls = |line: &[&str]| -> Vec<String> {
+            let (bench, transports) = (parse(line).unwrap(), transports());
+            let calls = bench.calls(&bench.wanted(&transports).unwrap());
+            calls.iter().map(Cargo::to_string).collect()
+        };
+        let unoptimized = "cargo bench --profile dev --workspace --all-features";
+        assert_eq!(
+            calls(&["--smoke"]),
+            [format!(
+                "{unoptimized} --bench times_memory --bench times_sqlite -- --smoke"
+            )]
+        );
+        assert_eq!(
+            calls(&["--list", "--only", "sqlite.reply,memory.flow,sqlite.lease"]),
+            [
+                format!("{unoptimized} --bench times_memory -- --list --only memory.flow"),
+                format!("{unoptimized} --bench times_sqlite -- --list --only sqlite.reply,sqlite.lease"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_full_run_drops_the_old_rows_once_and_a_partial_one_keeps_them() {
+        let anew = |line: &[&str]| -> Vec<bool> {
+            let (bench, transports) = (parse(line).unwrap(), transports());
+            let calls = bench.calls(&bench.wanted(&transports).unwrap());
+            calls.iter().map(|call| call.to_string().contains("--anew")).collect()
+        };
+        assert_eq!(anew(&[]), [true, false]);
+        assert_eq!(anew(&["--only", "memory,sqlite"]), [false, false]);
     }
 
     #[test]
