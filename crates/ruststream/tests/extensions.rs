@@ -115,10 +115,10 @@ impl Layer for Sees {
 
     async fn call_batch<'a, S: Send + Sync + 'static>(
         &'a self,
-        calls: Vec<Call<'a, S>>,
+        calls: &'a [Call<'a, S>],
         next: &'a impl Batched<S>,
     ) -> BatchOutcome {
-        for call in &calls {
+        for call in calls {
             self.message(call.incoming());
         }
         let outcome = next.call(calls).await;

@@ -338,7 +338,7 @@ async fn in_a_handler_by_hand_before_its_future() {
 struct EarlyBatchPanic;
 
 impl Batched<Handled> for EarlyBatchPanic {
-    fn call<'a>(&'a self, calls: Vec<Call<'a, Handled>>) -> impl Future<Output = BatchOutcome> + Send + 'a {
+    fn call<'a>(&'a self, calls: &'a [Call<'a, Handled>]) -> impl Future<Output = BatchOutcome> + Send + 'a {
         let ids: Vec<u64> = calls.iter().map(|call| call.decode().unwrap()).collect();
         assert!(!ids.contains(&POISON), "no future");
         for id in ids {

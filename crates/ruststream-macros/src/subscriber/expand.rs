@@ -212,11 +212,11 @@ impl Subscriber<'_> {
         let called = self.called(&quote!(__batch.messages()));
         let outcome = batch_outcome(self.signature.output, &called);
         self.future(
-            &quote! { __calls: ::std::vec::Vec<::ruststream::handler::Call<#lifetime, __State>> },
+            &quote! { __calls: &#lifetime [::ruststream::handler::Call<#lifetime, __State>] },
             &quote! { ::ruststream::handler::BatchOutcome },
             &quote! {
                 #extract
-                let __batch = match ::ruststream::handler::Batch::read(&__calls, #read) {
+                let __batch = match ::ruststream::handler::Batch::read(__calls, #read) {
                     ::core::result::Result::Ok(__batch) => __batch,
                     ::core::result::Result::Err(__outcome) => return __outcome,
                 };
@@ -242,7 +242,7 @@ impl Subscriber<'_> {
     /// The trait that draws the parameters after the message, and its call.
     fn extraction(&self) -> (TokenStream, TokenStream) {
         if self.signature.message.is_batch() {
-            (quote!(ExtractBatch), quote!(extract_batch(&__calls)))
+            (quote!(ExtractBatch), quote!(extract_batch(__calls)))
         } else {
             (quote!(Extract), quote!(extract(__call)))
         }

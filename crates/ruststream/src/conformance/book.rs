@@ -302,7 +302,7 @@ where
     F: Fn(Vec<Run>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = BatchOutcome> + Send + 'static,
 {
-    async fn call<'a>(&'a self, calls: Vec<Call<'a, ()>>) -> BatchOutcome {
+    async fn call<'a>(&'a self, calls: &'a [Call<'a, ()>]) -> BatchOutcome {
         let incoming: Vec<_> = calls.iter().map(Call::incoming).collect();
         let (first, begun) = self.book.begin(&incoming);
         let outcome = (self.act)(begun).await;

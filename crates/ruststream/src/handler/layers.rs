@@ -48,7 +48,7 @@ pub trait Layer: Send + Sync + 'static {
     /// As [`call`](Self::call).
     fn call_batch<'a, S: Send + Sync + 'static>(
         &'a self,
-        calls: Vec<Call<'a, S>>,
+        calls: &'a [Call<'a, S>],
         next: &'a impl Batched<S>,
     ) -> impl Future<Output = BatchOutcome> + Send {
         next.call(calls)
@@ -134,7 +134,7 @@ impl<S: Send + Sync + 'static, L: Layer, H: Single<S>> Single<S> for Layered<L, 
 }
 
 impl<S: Send + Sync + 'static, L: Layer, H: Batched<S>> Batched<S> for Layered<L, H> {
-    fn call<'a>(&'a self, calls: Vec<Call<'a, S>>) -> impl Future<Output = BatchOutcome> + Send + 'a {
+    fn call<'a>(&'a self, calls: &'a [Call<'a, S>]) -> impl Future<Output = BatchOutcome> + Send + 'a {
         self.layer.call_batch(calls, &self.handler)
     }
 }

@@ -24,8 +24,8 @@ pub(crate) trait Hand: Send {
     /// The next message, taken to be handled, and the desk that watches over the call; `None` when it has to be waited for.
     fn next(&mut self) -> Option<(InHand<'_>, &mut dyn Desk)>;
 
-    /// As [`next`](Self::next), for a batch.
-    fn next_batch(&mut self) -> Option<(Vec<InHand<'_>>, &mut dyn Desk)>;
+    /// As [`next`](Self::next), for a batch, which is put into `into`.
+    fn next_batch<'a>(&'a mut self, into: &mut Vec<InHand<'a>>) -> Option<&'a mut dyn Desk>;
 
     /// The desk that watches over what was taken.
     fn desk(&mut self) -> &mut dyn Desk;
@@ -137,15 +137,22 @@ impl<H: Batched<S>, S: Send + Sync + 'static> Pump for BatchPump<H, S> {
         let shared = self.shared.clone();
         Box::pin(async move {
             let (handler, scope) = &*shared;
+            let mut spare_taken: Vec<InHand<'static>> = Vec::new();
+            let mut spare_calls: Vec<Call<'static, S>> = Vec::new();
             loop {
-                let Some((taken, desk)) = hand.next_batch() else {
+                let mut taken = emptied(spare_taken);
+                let Some(desk) = hand.next_batch(&mut taken) else {
+                    spare_taken = emptied(taken);
                     if poll_fn(|cx| hand.poll_ready(cx)).await {
                         continue;
                     }
                     break;
                 };
-                let calls = taken.iter().map(|in_hand| Call::new(in_hand, scope)).collect();
-                let ended = watched(handler.call(calls), desk).await;
+                let mut calls: Vec<Call<'_, S>> = emptied(spare_calls);
+                calls.extend(taken.iter().map(|in_hand| Call::new(in_hand, scope)));
+                let ended = watched(handler.call(&calls), desk).await;
+                spare_calls = emptied(calls);
+                spare_taken = emptied(taken);
                 if scope.publisher.layers().is_empty() {
                     hand.finish_batch(ended);
                 } else {
@@ -154,6 +161,13 @@ impl<H: Batched<S>, S: Send + Sync + 'static> Pump for BatchPump<H, S> {
             }
         })
     }
+}
+
+/// The list without its items, in the same buffer: the standard library collects in place what is as large as before. So a
+/// list of what lends from one batch serves the next, which lends for a lifetime of its own.
+fn emptied<A, B>(mut list: Vec<A>) -> Vec<B> {
+    list.clear();
+    list.into_iter().map(|_| unreachable!("the list is empty")).collect()
 }
 
 /// Takes the reply of a call through the layers around publishing, as the end of the call, and settles its message. Boxed: it takes
@@ -235,4 +249,22 @@ pub(crate) fn panic_text(panic: Box<dyn Any + Send>) -> String {
         std::mem::forget(again);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emptied_list_keeps_its_buffer() {
+        let text = "lent".to_owned();
+        let list: Vec<&str> = Vec::from_iter([text.as_str(); 9]);
+        let (place, capacity) = (list.as_ptr().addr(), list.capacity());
+        let again: Vec<&'static str> = emptied(list);
+        drop(text);
+        assert_eq!(
+            (again.len(), again.as_ptr().addr(), again.capacity()),
+            (0, place, capacity)
+        );
+    }
 }

@@ -86,7 +86,7 @@ pub trait Single<S>: Send + Sync + 'static {
 /// A handler of batches.
 pub trait Batched<S>: Send + Sync + 'static {
     /// Handles the messages of one batch, which is never empty.
-    fn call<'a>(&'a self, calls: Vec<Call<'a, S>>) -> impl Future<Output = BatchOutcome> + Send + 'a;
+    fn call<'a>(&'a self, calls: &'a [Call<'a, S>]) -> impl Future<Output = BatchOutcome> + Send + 'a;
 }
 
 /// A handler with its type erased, once per subscription.

@@ -111,7 +111,7 @@ impl<T: PayloadStore> Layer for ClaimCheck<T> {
 
     async fn call_batch<'a, S: Send + Sync + 'static>(
         &'a self,
-        calls: Vec<Call<'a, S>>,
+        calls: &'a [Call<'a, S>],
         next: &'a impl Batched<S>,
     ) -> BatchOutcome {
         unpack::call_batch(self, calls, next).await

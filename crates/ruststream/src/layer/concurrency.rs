@@ -34,7 +34,7 @@ impl Layer for ConcurrencyLimit {
 
     async fn call_batch<'a, S: Send + Sync + 'static>(
         &'a self,
-        calls: Vec<Call<'a, S>>,
+        calls: &'a [Call<'a, S>],
         next: &'a impl Batched<S>,
     ) -> BatchOutcome {
         let _permit = self.permits.acquire().await;

@@ -155,22 +155,22 @@ impl<T: IdempotencyStore> Layer for Idempotent<T> {
 
     async fn call_batch<'a, S: Send + Sync + 'static>(
         &'a self,
-        calls: Vec<Call<'a, S>>,
+        calls: &'a [Call<'a, S>],
         next: &'a impl Batched<S>,
     ) -> BatchOutcome {
         let mut decided = Vec::with_capacity(calls.len());
         let mut claims = Vec::with_capacity(calls.len());
         for call in calls {
-            decided.push(self.claim(&call).await.map(|claimed| {
+            decided.push(self.claim(call).await.map(|claimed| {
                 claims.push(claimed);
-                call
+                *call
             }));
         }
         let batch = match Batch::apart(decided.into_iter()) {
             Ok(batch) => batch,
             Err(outcome) => return outcome,
         };
-        let said = next.call(batch.messages().to_vec()).await;
+        let said = next.call(batch.messages()).await;
         match &said {
             BatchOutcome::All(outcome) => {
                 for claimed in claims {

@@ -51,7 +51,7 @@ impl Layer for OnlyIf {
 
     async fn call_batch<'a, S: Send + Sync + 'static>(
         &'a self,
-        calls: Vec<Call<'a, S>>,
+        calls: &'a [Call<'a, S>],
         next: &'a impl Batched<S>,
     ) -> BatchOutcome {
         let sift = |call: &Call<'a, S>| {
@@ -61,10 +61,10 @@ impl Layer for OnlyIf {
                 Err(UNWANTED)
             }
         };
-        match Batch::read(&calls, sift) {
+        match Batch::read(calls, sift) {
             Err(none) => none,
             Ok(batch) => {
-                let said = next.call(batch.messages().to_vec()).await;
+                let said = next.call(batch.messages()).await;
                 batch.outcome(said)
             }
         }

@@ -33,7 +33,7 @@ impl Layer for Traced {
 
     async fn call_batch<'a, S: Send + Sync + 'static>(
         &'a self,
-        calls: Vec<Call<'a, S>>,
+        calls: &'a [Call<'a, S>],
         next: &'a impl Batched<S>,
     ) -> BatchOutcome {
         let subscription = calls.first().map(Call::source);

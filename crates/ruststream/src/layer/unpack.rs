@@ -46,12 +46,12 @@ pub(super) async fn call<S: Send + Sync + 'static>(
 
 pub(super) async fn call_batch<S: Send + Sync + 'static>(
     unpack: &impl Unpack,
-    calls: Vec<Call<'_, S>>,
+    calls: &[Call<'_, S>],
     next: &impl Batched<S>,
 ) -> BatchOutcome {
     let mut unpacked = Vec::with_capacity(calls.len());
     for call in calls {
-        unpacked.push(unpack.unpack(call.incoming()).await.map(|unpacked| (call, unpacked)));
+        unpacked.push(unpack.unpack(call.incoming()).await.map(|unpacked| (*call, unpacked)));
     }
     let batch = match Batch::apart(unpacked.into_iter()) {
         Ok(batch) => batch,
@@ -63,8 +63,9 @@ pub(super) async fn call_batch<S: Send + Sync + 'static>(
     });
     let in_hand: Vec<_> = in_hand.collect();
     let calls = batch.messages().iter().zip(&in_hand);
-    let calls = calls.map(|((call, _), in_hand)| call.with_in_hand(in_hand)).collect();
-    let said = next.call(calls).await;
+    let calls: Vec<_> = calls.map(|((call, _), in_hand)| call.with_in_hand(in_hand)).collect();
+    let said = next.call(&calls).await;
+    drop(calls);
     drop(in_hand);
     batch.outcome(said)
 }

@@ -78,12 +78,12 @@ impl Hand for Watched {
         Some((in_hand, desk))
     }
 
-    fn next_batch(&mut self) -> Option<(Vec<InHand<'_>>, &mut dyn Desk)> {
-        let (taken, desk) = self.hand.next_batch()?;
+    fn next_batch<'a>(&'a mut self, into: &mut Vec<InHand<'a>>) -> Option<&'a mut dyn Desk> {
+        let desk = self.hand.next_batch(into)?;
         self.calls.clear();
         self.calls
-            .extend(taken.iter().map(|in_hand| self.observer.began(&in_hand.incoming)));
-        Some((taken, desk))
+            .extend(into.iter().map(|in_hand| self.observer.began(&in_hand.incoming)));
+        Some(desk)
     }
 
     fn desk(&mut self) -> &mut dyn Desk {

@@ -146,19 +146,15 @@ impl<D: Delivery> Hand for WorkerHand<D> {
         Some((in_hand, &mut self.rest))
     }
 
-    fn next_batch(&mut self) -> Option<(Vec<InHand<'_>>, &mut dyn Desk)> {
+    fn next_batch<'a>(&'a mut self, into: &mut Vec<InHand<'a>>) -> Option<&'a mut dyn Desk> {
         if !self.may_begin() {
             return None;
         }
         self.rest.stretch.begun = self.rest.untouched.len() as u32;
         self.batch.extend(self.rest.untouched.drain(..));
         self.rest.begin(self.leased, &self.facts, &self.batch);
-        let all = self
-            .batch
-            .iter()
-            .map(|entry| Self::in_hand(&self.facts, entry))
-            .collect();
-        Some((all, &mut self.rest))
+        into.extend(self.batch.iter().map(|entry| Self::in_hand(&self.facts, entry)));
+        Some(&mut self.rest)
     }
 
     fn desk(&mut self) -> &mut dyn Desk {

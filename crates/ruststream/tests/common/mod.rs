@@ -254,7 +254,7 @@ where
     Fut: Future + Send + 'static,
     Fut::Output: IntoBatchOutcome + Send,
 {
-    async fn call<'a>(&'a self, calls: Vec<Call<'a, ()>>) -> BatchOutcome {
+    async fn call<'a>(&'a self, calls: &'a [Call<'a, ()>]) -> BatchOutcome {
         let given = calls.iter().map(Given::of).collect();
         (self.run)(given).await.into_batch_outcome()
     }
