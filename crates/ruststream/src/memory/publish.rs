@@ -181,7 +181,8 @@ impl Publish for MemoryPublisher {
             refused: Vec::new(),
         };
         if let Some(store) = call.advance() {
-            call.wait_for_room(store).await;
+            // Boxed: waiting is rare, and every publish would carry the room that it takes.
+            Box::pin(call.wait_for_room(store)).await;
         }
         match PublishError::some(call.refused) {
             None => Ok(()),

@@ -56,7 +56,9 @@ impl HeaderMap {
     /// Sets `name` to `value` and drops what else stood under that name.
     pub fn insert(&mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Bytes>) {
         let name = name.into();
-        self.remove(&name);
+        if self.get(&name).is_some() {
+            self.remove(&name);
+        }
         self.entries.push((name, value.into()));
     }
 

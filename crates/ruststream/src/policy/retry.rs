@@ -75,7 +75,12 @@ impl Retry {
 
     /// How long to wait after the attempt of this number failed, or `None` if it was the last.
     pub fn after(&self, attempt: u32, random: f64) -> Option<Duration> {
-        (attempt < self.attempts || self.attempts == u32::MAX).then(|| self.backoff.delay(attempt, random))
+        self.goes_on_after(attempt).then(|| self.backoff.delay(attempt, random))
+    }
+
+    /// Whether there is another attempt after that of this number.
+    pub(crate) fn goes_on_after(&self, attempt: u32) -> bool {
+        attempt < self.attempts || self.attempts == u32::MAX
     }
 }
 

@@ -218,19 +218,10 @@ impl IntoFuture for Publishing {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let mut prepared = self.prepared?;
-            let layers = self.pool.layers();
-            if !layers.is_empty() {
-                layers.before(&mut prepared).await?;
-            }
-            let result = self.transport.publish(&[prepared.outgoing()]).await;
-            if !layers.is_empty() {
-                layers.after(&prepared, result.as_ref().err().and_then(|error| error.for_message(0)));
-            }
-            self.pool.put(std::iter::once(prepared));
-            result
-        })
+        match self.prepared {
+            Ok(prepared) => self.transport.send(prepared, self.pool),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
     }
 }
 
@@ -245,10 +236,32 @@ impl fmt::Debug for Publishing {
 /// [`Publish`] behind `dyn`: the app hands out one publisher type for all brokers.
 trait ErasedPublish: Send + Sync {
     fn publish<'a>(&'a self, messages: &'a [Outgoing<'a>]) -> BoxFuture<'a, Result<(), PublishError>>;
+
+    /// Takes one message through the layers, publishes it, and gives its buffers back to the pool: all in one box.
+    fn send(self: Arc<Self>, prepared: Box<Prepared>, pool: Arc<Pool>) -> BoxFuture<'static, Result<(), PublishError>>;
 }
 
 impl<P: Publish> ErasedPublish for P {
     fn publish<'a>(&'a self, messages: &'a [Outgoing<'a>]) -> BoxFuture<'a, Result<(), PublishError>> {
         Box::pin(Publish::publish(self, messages))
+    }
+
+    fn send(
+        self: Arc<Self>,
+        mut prepared: Box<Prepared>,
+        pool: Arc<Pool>,
+    ) -> BoxFuture<'static, Result<(), PublishError>> {
+        Box::pin(async move {
+            let layers = pool.layers();
+            if !layers.is_empty() {
+                layers.before(&mut prepared).await?;
+            }
+            let result = Publish::publish(&*self, &[prepared.outgoing()]).await;
+            if !layers.is_empty() {
+                layers.after(&prepared, result.as_ref().err().and_then(|error| error.for_message(0)));
+            }
+            pool.put(std::iter::once(prepared));
+            result
+        })
     }
 }

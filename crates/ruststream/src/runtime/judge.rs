@@ -88,15 +88,22 @@ fn judge_said(shared: &Shared, message: &Incoming<'_>, said: HandlerOutcome) -> 
             Decision::Settle(Verdict::Ack)
         }
         HandlerOutcome::DeadLetter { reason } => bury(shared, message, DeadReason::Rejected, reason),
-        HandlerOutcome::Retry { after } => match wait_after(shared, message.attempt(), None) {
-            Some(backoff) => again(shared, message, after.unwrap_or(backoff)),
-            None => bury(
-                shared,
-                message,
-                DeadReason::AttemptsExhausted,
-                "the handler asked for one more attempt than the retry policy has".to_owned(),
-            ),
-        },
+        HandlerOutcome::Retry { after } => {
+            let attempt = message.attempt();
+            let wait = match after {
+                Some(after) => shared.settings.retry.otherwise.goes_on_after(attempt).then_some(after),
+                None => wait_after(shared, attempt, None),
+            };
+            match wait {
+                Some(wait) => again(shared, message, wait),
+                None => bury(
+                    shared,
+                    message,
+                    DeadReason::AttemptsExhausted,
+                    "the handler asked for one more attempt than the retry policy has".to_owned(),
+                ),
+            }
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::buffer::{Buffer, Take};
 use super::entry::Entry;
-use super::judge::{judge, judge_shared, let_go, release};
+use super::judge::{Decision, judge, judge_shared, let_go, release};
 use super::shared::{Counts, Shared};
 use crate::handler::{
     BatchOutcome, Desk, Ended, Failure, FailureKind, Hand, HandlerOutcome, InHand, Interrupt, Outcome, WorkerFacts,
@@ -170,7 +170,7 @@ impl<D: Delivery> Hand for WorkerHand<D> {
     fn finish(&mut self, ended: Ended<Outcome>) {
         if let Some(entry) = self.current.take() {
             let decision = judge(self.rest.shared(), &entry.incoming(), ended);
-            self.rest.buffer.carry_out(entry, decision);
+            self.rest.carry_out(entry, decision);
         }
     }
 
@@ -262,6 +262,14 @@ impl<D: Delivery> Rest<D> {
         self.settled.push((entry.delivery.into_receipt(), verdict));
         if let Some(lane) = lane {
             self.buffer.leave_lane(lane);
+        }
+    }
+
+    /// Does what was decided. A retry whose delay the transport keeps is settled with the acks of its stretch.
+    fn carry_out(&mut self, entry: Entry<D>, decision: Decision) {
+        match decision {
+            Decision::Settle(verdict @ Verdict::Retry { .. }) => self.settle(entry, verdict),
+            other => self.buffer.carry_out(entry, other),
         }
     }
 
