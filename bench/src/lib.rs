@@ -55,6 +55,7 @@
     reason = "a program for the terminal: its table, its progress and its errors"
 )]
 
+pub mod costs;
 #[cfg(feature = "suite")]
 pub mod facts;
 pub mod results;

@@ -211,7 +211,7 @@ pub struct Cost {
     pub instructions: f64,
     /// Allocations a message, start-up cancelled out.
     pub allocations: f64,
-    /// What the gate holds the row to, where it is not the committed figure itself.
+    /// The most that a message is meant to cost. The gate holds a row to its committed figure.
     #[serde(default)]
     pub limit: Option<Counts>,
     /// What is spent once: connect, subscribe, first delivery.

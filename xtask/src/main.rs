@@ -47,6 +47,14 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let mut steps = Steps::new(workspace_root());
     let result = match arguments.as_slice() {
+        ["bench", "--build"] => bench::build::run(&mut steps),
+        ["bench", words @ ..] if words.contains(&"--cost") => match bench::cost::parse(words) {
+            Ok(cost) => cost.run(&mut steps),
+            Err(error) => {
+                eprint!("error: {error}\n\n{}", bench::HELP);
+                return ExitCode::from(2);
+            }
+        },
         ["bench", words @ ..] => match bench::parse(words) {
             Ok(bench) if bench.is_help() => {
                 print!("{}", bench::HELP);

@@ -4,6 +4,8 @@
 #[allow(dead_code, reason = "the suite asks more of it")]
 #[path = "../../../bench/src/suite/arguments.rs"]
 mod arguments;
+pub(crate) mod build;
+pub(crate) mod cost;
 
 use std::path::{Path, PathBuf};
 
@@ -27,6 +29,10 @@ Options:
                    `cargo xtask ci`
   --pin            loops, and servers that they start, on one processor: the cleanest ratios
   --out FILE       write there instead
+  --cost           count what a message costs in instructions and allocations instead, under valgrind, which is installed where
+                   it is missing; goes with --only and --out
+  --gate           with --cost: write nothing, and fail where a cost is more than 2 % above its committed figure
+  --build          build services of 1 and 100 handlers instead, and say what a handler adds; fails where that is too much
   -h, --help       this text
 
 Without --only, all rows are measured anew. A figure is worth something on a machine that does nothing else.
@@ -168,19 +174,16 @@ fn with_binary(cargo: Cargo, transport: &str) -> Cargo {
 /// The transports that have a bench binary, in the order of the suite's manifest.
 fn transports(root: &Path) -> Vec<String> {
     let manifest = std::fs::read_to_string(root.join(PathBuf::from("bench/Cargo.toml"))).unwrap_or_default();
-    named(&manifest)
+    named(&manifest, "times_")
 }
 
-fn named(manifest: &str) -> Vec<String> {
-    let binary = |line: &str| {
-        Some(
-            line.trim()
-                .strip_prefix("name = \"times_")?
-                .strip_suffix('"')?
-                .to_owned(),
-        )
-    };
-    manifest.lines().filter_map(binary).collect()
+/// The transports whose bench binaries' names begin with `kind`.
+fn named(manifest: &str, kind: &str) -> Vec<String> {
+    let benches = manifest.split("[[bench]]").skip(1);
+    let names = benches.filter_map(|table| table.lines().find_map(|line| line.trim().strip_prefix("name = \"")));
+    names
+        .filter_map(|name| Some(name.strip_prefix(kind)?.strip_suffix('"')?.to_owned()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -190,6 +193,7 @@ mod tests {
     fn transports() -> Vec<String> {
         named(
             "[[bench]]\nname = \"times_memory\"\n[[bench]]\nname = \"costs_memory\"\n[[bench]]\nname = \"times_sqlite\"",
+            "times_",
         )
     }
 

@@ -1,0 +1,135 @@
+//! The rows: which costs are counted.
+
+use super::counted::Run;
+use crate::results::Counts;
+
+/// The messages of the shorter run; the longer one handles twice as many.
+pub const MESSAGES: u64 = 4 * 1024;
+
+/// One scenario whose cost is counted.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// The name: `memory.json-small`.
+    pub id: &'static str,
+    /// A short name for people.
+    pub title: &'static str,
+    /// The hand-written loops beside the service.
+    pub counterparts: &'static [&'static str],
+    /// The most that a message is meant to cost.
+    pub promised: Option<Counts>,
+}
+
+/// The loop that a user of the framework writes.
+pub const SERVICE: &str = "service";
+/// The loop over the client alone.
+pub const BARE: &str = "bare";
+
+impl Row {
+    /// What is run to count it: each loop and how far it goes.
+    pub fn runs(&self) -> Vec<(&'static str, Run)> {
+        let loops = std::iter::once(&SERVICE).chain(self.counterparts);
+        let steady = loops.flat_map(|name| [(*name, Run::Messages(MESSAGES)), (*name, Run::Messages(2 * MESSAGES))]);
+        let cold = [(SERVICE, Run::Idle), (SERVICE, Run::First)];
+        steady.chain(cold).collect()
+    }
+}
+
+const fn at_most(instructions: f64, allocations: f64) -> Counts {
+    Counts {
+        instructions,
+        allocations,
+    }
+}
+
+/// The rows of the in-process broker.
+pub const MEMORY: &[Row] = &[
+    Row {
+        id: "memory.bytes",
+        title: "bytes, no codec",
+        counterparts: &[BARE],
+        promised: Some(at_most(350.0, 0.0)),
+    },
+    Row {
+        id: "memory.json-small",
+        title: "JSON into a small struct",
+        counterparts: &[BARE],
+        promised: Some(at_most(1_200.0, 0.0)),
+    },
+    Row {
+        id: "memory.json-1kb",
+        title: "1 KB of JSON",
+        counterparts: &[BARE],
+        promised: Some(at_most(8_500.0, 0.0)),
+    },
+    Row {
+        id: "memory.pool4",
+        title: "four workers",
+        counterparts: &[BARE],
+        promised: Some(at_most(1_600.0, 0.0)),
+    },
+    Row {
+        id: "memory.layer1",
+        title: "one layer",
+        counterparts: &[],
+        promised: Some(at_most(1_225.0, 0.0)),
+    },
+    Row {
+        id: "memory.layer4",
+        title: "four layers",
+        counterparts: &[],
+        promised: Some(at_most(1_300.0, 0.0)),
+    },
+    Row {
+        id: "memory.batch64",
+        title: "batches of 64",
+        counterparts: &[BARE],
+        promised: Some(at_most(1_100.0, 0.02)),
+    },
+    Row {
+        id: "memory.reply",
+        title: "a reply",
+        counterparts: &[BARE],
+        promised: Some(at_most(2_000.0, 1.0)),
+    },
+    Row {
+        id: "memory.reply-lent",
+        title: "a reply to a transport that only reads the bytes",
+        counterparts: &[BARE],
+        promised: Some(at_most(1_600.0, 0.0)),
+    },
+    Row {
+        id: "memory.publish",
+        title: "publishing from the handler, through one layer",
+        counterparts: &[BARE],
+        promised: Some(at_most(2_600.0, 4.0)),
+    },
+    Row {
+        id: "memory.publish-headers",
+        title: "publishing from the handler, with two headers",
+        counterparts: &[BARE],
+        promised: Some(at_most(2_600.0, 4.0)),
+    },
+    Row {
+        id: "memory.headers-publish",
+        title: "headers read into a struct, then publishing",
+        counterparts: &[BARE],
+        promised: None,
+    },
+    Row {
+        id: "memory.request-reply",
+        title: "a request and its reply",
+        counterparts: &[BARE],
+        promised: Some(at_most(6_000.0, 8.0)),
+    },
+    Row {
+        id: "memory.redeliver",
+        title: "handled twice",
+        counterparts: &[BARE],
+        promised: Some(at_most(2_500.0, 0.0)),
+    },
+];
+
+/// All rows of all transports.
+pub fn all() -> impl Iterator<Item = &'static Row> {
+    MEMORY.iter()
+}
