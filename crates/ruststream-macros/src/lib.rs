@@ -1,6 +1,7 @@
 //! The macros of RustStream: `#[subscriber]`, `#[ruststream::app]` and `#[derive(Message)]`. Use them through the `ruststream` crate.
 
 mod app;
+mod destination;
 mod message;
 mod subscriber;
 mod types;
@@ -141,7 +142,34 @@ pub fn subscriber(settings: TokenStream, item: TokenStream) -> TokenStream {
     subscriber::expand(settings.into(), &item.into()).into()
 }
 
-/// Makes an enum the message of a handler, its variants told apart by a header.
+/// Says of a type of message what `Serialize` and `Deserialize` do not: where it is published, and by which header the variants of
+/// an enum are told apart.
+///
+/// # Where it is published
+///
+/// `#[message(destination = "orders")]`, on a struct or an enum, implements `ruststream::publish::Addressed`, so that `send` takes the
+/// message there. Names in braces are fields of the struct, which implement `Display`: that they are there is checked here,
+/// and a value that would lead elsewhere is refused when the message is published. A constant of type `&'static str` does, too.
+///
+/// ```
+/// use ruststream::prelude::*;
+///
+/// #[derive(Serialize, Deserialize, Message)]
+/// #[message(destination = "orders.{region}")]
+/// struct Order {
+///     id: u64,
+///     region: String,
+/// }
+///
+/// #[subscriber("carts")]
+/// async fn order(id: u64, orders: Out<Order>) -> Result<(), PublishError> {
+///     orders.send(&Order { id, region: "eu".to_owned() }).await
+/// }
+/// ```
+///
+/// # Several types of message
+///
+/// `#[message(header = "kind")]` makes an enum the message of a handler, its variants told apart by that header.
 ///
 /// A variant holds one message, which is read as it would be by itself, or nothing. It is for one value of the header: the one
 /// in `#[message("…")]`, or else its own name. One variant may be for all other messages, `#[message(other)]`; without it,

@@ -1,10 +1,12 @@
-//! `#[derive(Message)]`: an enum of several types of message, told apart by a header.
+//! `#[derive(Message)]`: where a message is published, and an enum of several types of message, told apart by a header.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned;
-use syn::{Attribute, Data, DeriveInput, Error, Fields, Ident, Lifetime, LifetimeParam, LitStr, Token, Type, Variant};
+use syn::{
+    Attribute, Data, DeriveInput, Error, Expr, Fields, Ident, Lifetime, LifetimeParam, LitStr, Token, Type, Variant,
+};
 
 /// What to write on an enum.
 const ON_THE_ENUM: &str = "name the header that tells the messages apart: `#[message(header = \"kind\")]`";
@@ -12,20 +14,40 @@ const ON_THE_ENUM: &str = "name the header that tells the messages apart: `#[mes
 pub(crate) fn expand(input: &DeriveInput) -> TokenStream {
     implementation(input).unwrap_or_else(|error| {
         let errors = error.to_compile_error();
-        let stub = implement(input, &quote!(::core::unreachable!()), &[]);
+        // What else can be said of such an enum is said, so that its uses are no errors too.
+        let stub = matches!(input.data, Data::Enum(_)).then(|| implement(input, &quote!(::core::unreachable!()), &[]));
         quote! { #errors #stub }
     })
 }
 
 fn implementation(input: &DeriveInput) -> syn::Result<TokenStream> {
-    let Data::Enum(data) = &input.data else {
-        return Err(Error::new(
-            input.ident.span(),
-            "`#[derive(Message)]` is for an enum of several types of message; a message of one type needs \
-             `#[derive(Deserialize)]` alone",
-        ));
+    let Said { header, destination } = said(input)?;
+    let addressed = match &destination {
+        Some(destination) => Some(crate::destination::implement(input, destination)?),
+        None => None,
     };
-    let header = header(input)?;
+    let read = match (&input.data, header) {
+        (_, None) if addressed.is_some() => None,
+        (Data::Enum(data), Some(header)) => Some(variants(input, data, &header)?),
+        (Data::Enum(_), None) => return Err(Error::new(input.ident.span(), ON_THE_ENUM)),
+        (_, Some(header)) => {
+            return Err(Error::new(
+                header.span(),
+                "a header tells the variants of an enum apart; a message of one type needs `#[derive(Deserialize)]` alone",
+            ));
+        }
+        (_, None) => {
+            return Err(Error::new(
+                input.ident.span(),
+                "nothing is said of this message: say where it is published, `#[message(destination = \"orders\")]`; to be read, \
+                 a message of one type needs `#[derive(Deserialize)]` alone",
+            ));
+        }
+    };
+    Ok(quote! { #addressed #read })
+}
+
+fn variants(input: &DeriveInput, data: &syn::DataEnum, header: &LitStr) -> syn::Result<TokenStream> {
     let lifetime = lifetime(input);
     let mut arms = Vec::new();
     let mut rest = None;
@@ -65,7 +87,7 @@ fn implementation(input: &DeriveInput) -> syn::Result<TokenStream> {
             }
         }
     }
-    let rest = rest.unwrap_or_else(|| refusal(&input.ident, &header, &values));
+    let rest = rest.unwrap_or_else(|| refusal(&input.ident, header, &values));
     let body = quote! {
         match __incoming.headers().get(#header) {
             #(#arms)*
@@ -130,27 +152,48 @@ fn lifetime(input: &DeriveInput) -> Lifetime {
     }
 }
 
-/// `#[message(header = "...")]` of the enum.
-fn header(input: &DeriveInput) -> syn::Result<LitStr> {
-    struct Header(LitStr);
+/// What `#[message(..)]` on the type says.
+#[derive(Default)]
+struct Said {
+    header: Option<LitStr>,
+    destination: Option<Expr>,
+}
 
-    impl Parse for Header {
-        fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+impl Parse for Said {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let mut said = Self::default();
+        while !input.is_empty() {
             let key: Ident = input.parse().map_err(|error| Error::new(error.span(), ON_THE_ENUM))?;
-            if key != "header" {
+            let twice = if key == "header" {
+                input.parse::<Token![=]>()?;
+                said.header.replace(input.parse()?).is_some()
+            } else if key == "destination" {
+                input.parse::<Token![=]>()?;
+                said.destination.replace(input.parse()?).is_some()
+            } else {
                 return Err(Error::new(
                     key.span(),
-                    format!("unknown setting `{key}`; {ON_THE_ENUM}"),
+                    format!("unknown setting `{key}`; known: `header`, `destination`; {ON_THE_ENUM}"),
+                ));
+            };
+            if twice {
+                return Err(Error::new(
+                    key.span(),
+                    format!("`{key}` is set twice; keep one of them"),
                 ));
             }
-            input.parse::<Token![=]>()?;
-            Ok(Self(input.parse()?))
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
         }
+        Ok(said)
     }
+}
 
+fn said(input: &DeriveInput) -> syn::Result<Said> {
     match attribute(&input.attrs)? {
-        Some(attribute) => Ok(attribute.parse_args::<Header>()?.0),
-        None => Err(Error::new(input.ident.span(), ON_THE_ENUM)),
+        Some(attribute) => attribute.parse_args(),
+        None => Ok(Said::default()),
     }
 }
 

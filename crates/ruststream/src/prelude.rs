@@ -10,7 +10,7 @@ pub use crate::app::{AppHandle, AppInfo, HookResult, RustStream};
 pub use crate::handler::Proto;
 #[cfg(feature = "garde")]
 pub use crate::handler::Valid;
-pub use crate::handler::{Call, Context, Envelope, Extension, Extract, HandlerOutcome, Headers, State};
+pub use crate::handler::{Call, Context, Envelope, Extension, Extract, HandlerOutcome, Headers, Replies, Reply, State};
 pub use crate::memory::MemoryBroker;
 pub use crate::message::HeaderMap;
 pub use crate::policy::{OnUndecodable, OrderBy, Retry};

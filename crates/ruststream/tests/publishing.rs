@@ -5,7 +5,7 @@ mod common;
 
 use common::{Record, app, handler, publish_ids, publish_with, start, start_one, within};
 use ruststream::memory::Operation;
-use ruststream::message::HeaderMap;
+use ruststream::message::{HeaderMap, header};
 use ruststream::prelude::*;
 use ruststream::transport::{ErrorKind, PublishError};
 use tokio::time::Instant;
@@ -271,4 +271,146 @@ async fn a_publisher_of_a_stopped_app_says_that_it_is_closed() {
     let error = publisher.publish("orders", &1).await.unwrap_err();
 
     assert_eq!(error.first().kind(), ErrorKind::Closed);
+}
+
+#[derive(Debug, Deserialize)]
+struct Cart {
+    id: u64,
+    regions: Vec<String>,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+#[message(destination = "lines.{region}.{number}")]
+struct Line {
+    region: String,
+    number: u64,
+}
+
+#[subscriber("carts", reply = "receipts")]
+async fn split_cart(cart: Cart) -> Replies {
+    let lines = cart.regions.into_iter().map(|region| Line {
+        region,
+        number: cart.id,
+    });
+    let lines = lines.map(|line| Reply::addressed(line).header("kind", "line").delay(SECOND));
+    Replies::from([Reply::new(cart.id).key("customer-7")]).and(lines)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_answers_with_several_messages_each_where_it_says() {
+    let broker = MemoryBroker::new();
+    let running = start(broker.clone(), |scope| {
+        scope.include(split_cart);
+    })
+    .await;
+    let asked = HeaderMap::from_iter([(header::REPLY_TO, "asked"), (header::MESSAGE_ID, "one")]);
+    publish_with(&broker, "carts", br#"{"id":7,"regions":["eu","us"]}"#, &asked).await;
+    common::publish(&broker, "carts", [r#"{"id":8,"regions":[]}"#]).await;
+    within(broker.idle("carts")).await;
+
+    let receipt = broker.published("asked").remove(0);
+    assert_eq!(
+        (&receipt.payload[..], receipt.key.as_deref()),
+        (&b"7"[..], Some(&b"customer-7"[..]))
+    );
+    for name in ["lines.eu.7", "lines.us.7"] {
+        let line = broker.published(name).remove(0);
+        assert_eq!(line.headers.get_str("kind"), Some("line"));
+        assert_eq!(line.headers.get_str(header::CONTENT_TYPE), Some("application/json"));
+        assert_eq!(line.headers.get_str(header::CORRELATION_ID), Some("one"));
+    }
+    assert_eq!(&broker.published("receipts")[0].payload[..], b"8");
+    assert_eq!(common::health(&running).acked, 2);
+    running.shutdown().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_is_not_acked_while_one_of_its_replies_is_not_confirmed() {
+    #[subscriber("carts", reply = "receipts")]
+    async fn astray(id: u64) -> Replies {
+        // The last of them is a pattern, which no message can go to.
+        [Reply::new(id), Reply::new(id).to("copies"), Reply::new(id).to("lost.*")]
+            .into_iter()
+            .collect()
+    }
+
+    let broker = MemoryBroker::new();
+    let running = start(broker.clone(), |scope| {
+        scope.include(astray).retry(Retry::fixed(SECOND).attempts(2));
+        scope.include(handler("good", |_| std::future::ready(())));
+    })
+    .await;
+    publish_ids(&broker, "carts", [7]).await;
+    within(broker.settled("carts", 1)).await;
+
+    let dead = broker.dead_letters("carts").remove(0);
+    assert!(
+        dead.letter.error.contains("the reply was not confirmed"),
+        "{}",
+        dead.letter.error
+    );
+    assert!(dead.letter.error.contains("lost.*"), "{}", dead.letter.error);
+    assert_eq!(dead.letter.attempts, 2);
+    assert_eq!(
+        (broker.published("receipts").len(), broker.published("copies").len()),
+        (2, 2)
+    );
+    running.shutdown().await.unwrap();
+}
+
+#[subscriber("regions")]
+async fn route(region: String, lines: Out<Line>) -> Result<(), PublishError> {
+    let line = Line { region, number: 1 };
+    lines.send(&line).await?;
+    lines
+        .publish_all([lines.send(&line).key("a"), lines.publish("copies", &line).key("b")])
+        .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_goes_where_its_type_says_and_a_value_cannot_lead_it_elsewhere() {
+    let broker = MemoryBroker::new();
+    let running = start(broker.clone(), |scope| {
+        scope.include(route).retry(Retry::never());
+    })
+    .await;
+    common::publish(&broker, "regions", [r#""eu""#, r#""eu.#""#, r#""""#]).await;
+    within(broker.idle("regions")).await;
+
+    let sent = broker.published("lines.eu.1");
+    let keys: Vec<_> = sent.iter().map(|line| line.key.as_deref()).collect();
+    assert_eq!(keys, [None, Some(&b"a"[..])]);
+    assert_eq!(broker.published("copies")[0].key.as_deref(), Some(&b"b"[..]));
+    let dead: Vec<_> = broker
+        .dead_letters("regions")
+        .into_iter()
+        .map(|dead| dead.letter.error)
+        .collect();
+    assert!(dead[0].contains("`{region}`") && dead[0].contains("'.'"), "{}", dead[0]);
+    assert!(dead[1].contains("`{region}` is empty"), "{}", dead[1]);
+    running.shutdown().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_at_once_are_all_sent_or_none_where_one_cannot_be() {
+    let (here, there) = (MemoryBroker::new(), MemoryBroker::new());
+    let (running, other) = (start(here.clone(), |_| {}).await, start(there, |_| {}).await);
+    let (publisher, elsewhere) = (running.publisher(), other.publisher());
+
+    let error = publisher
+        .publish_all([publisher.publish("orders", &1), elsewhere.publish("orders", &2)])
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("another broker"), "{error}");
+    let unfilled = ruststream::publish::fill("orders.{region}", &[]);
+    let error = publisher
+        .publish_all([publisher.publish("orders", &1), publisher.publish(unfilled, &2)])
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("`{region}` has no value"), "{error}");
+    assert_eq!(error.first().kind(), ErrorKind::Invalid);
+    assert_eq!(here.published("orders").len(), 0);
+
+    running.shutdown().await.unwrap();
+    other.shutdown().await.unwrap();
 }

@@ -103,18 +103,23 @@ impl<'a, S> Call<'a, S> {
     /// The outcome of a call that answers with `reply`: it goes where the message asks for by its `reply-to`, or else to
     /// `destination`. Where there is neither, the message is handled without one.
     pub fn reply<T: Encode>(&self, destination: Option<&'static str>, reply: &T) -> Outcome {
-        let headers = self.in_hand.incoming.headers();
-        let destination = match (headers.get_str(header::REPLY_TO), destination) {
-            (Some(asked), _) => Cow::Owned(asked.to_owned()),
-            (None, Some(fixed)) => Cow::Borrowed(fixed),
-            (None, None) => return Outcome::ACK,
+        let Some(destination) = self.answer_to(destination) else {
+            return Outcome::ACK;
         };
-        match self.scope.publisher.prepare(destination, reply) {
+        match self.scope.publisher.prepare(Ok(destination), reply) {
             Ok(mut prepared) => {
-                inherit(headers, &mut prepared.headers);
+                inherit(self.in_hand.incoming.headers(), &mut prepared.headers);
                 Outcome::Reply(prepared)
             }
             Err(error) => Outcome::Failed(Box::new(super::Failure::error(error))),
+        }
+    }
+
+    /// Where an answer goes: where the message asks for, or else to `fixed`.
+    pub(super) fn answer_to(&self, fixed: Option<&'static str>) -> Option<Cow<'static, str>> {
+        match self.in_hand.incoming.headers().get_str(header::REPLY_TO) {
+            Some(asked) => Some(Cow::Owned(asked.to_owned())),
+            None => fixed.map(Cow::Borrowed),
         }
     }
 }

@@ -13,6 +13,7 @@ mod outcome;
 #[cfg(feature = "prost")]
 mod proto;
 mod pump;
+mod reply;
 mod subscriber;
 #[cfg(feature = "garde")]
 mod valid;
@@ -29,6 +30,7 @@ pub use message::Message;
 pub use outcome::{Failure, FailureKind, HandlerOutcome, IntoFailure, IntoOutcome, Outcome};
 #[cfg(feature = "prost")]
 pub use proto::Proto;
+pub use reply::{Replies, Reply};
 pub(crate) use subscriber::Included;
 pub use subscriber::{Batched, Definition, Handler, IntoReply, Single, Subscriber};
 #[cfg(feature = "garde")]

@@ -75,6 +75,8 @@ pub enum Outcome {
     Said(HandlerOutcome),
     /// Handled, once this reply is confirmed.
     Reply(Box<Prepared>),
+    /// Handled, once all of these replies are confirmed.
+    Replies(Vec<Box<Prepared>>),
     /// Not handled.
     Failed(Box<Failure>),
     /// The message could not be read.

@@ -202,17 +202,19 @@ fn finish_batch_in_layers<'a>(
 type Finishing<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// Takes a reply through the layers around publishing; where one refuses it, the call has failed.
-async fn before_reply(layers: &PublishLayers, outcome: Outcome) -> Outcome {
-    let Outcome::Reply(mut reply) = outcome else {
-        return outcome;
+async fn before_reply(layers: &PublishLayers, mut outcome: Outcome) -> Outcome {
+    let replies = match &mut outcome {
+        Outcome::Reply(reply) => std::slice::from_mut(reply),
+        Outcome::Replies(replies) => &mut **replies,
+        _ => return outcome,
     };
-    match layers.before(&mut reply).await {
-        Ok(()) => Outcome::Reply(reply),
-        Err(error) => {
+    for reply in replies {
+        if let Err(error) = layers.before(reply).await {
             let text = format!("a layer refused the reply: {error}");
-            Outcome::Failed(Box::new(Failure::new(FailureKind::Reply, text)))
+            return Outcome::Failed(Box::new(Failure::new(FailureKind::Reply, text)));
         }
     }
+    outcome
 }
 
 /// As [`before_reply`], for all messages of a batch.

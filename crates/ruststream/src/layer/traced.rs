@@ -63,7 +63,7 @@ fn name(outcome: &Outcome) -> &'static str {
         Outcome::Said(HandlerOutcome::Retry { .. }) => "retry",
         Outcome::Said(HandlerOutcome::Drop) => "dropped",
         Outcome::Said(HandlerOutcome::DeadLetter { .. }) => "rejected",
-        Outcome::Reply(_) => "replied",
+        Outcome::Reply(_) | Outcome::Replies(_) => "replied",
         Outcome::Failed(_) => "failed",
         Outcome::Undecodable(_) => "undecodable",
     }

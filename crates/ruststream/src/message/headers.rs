@@ -74,6 +74,13 @@ impl HeaderMap {
         self.entries.len() != before
     }
 
+    /// Sets every name of `other` to its last value there.
+    pub(crate) fn take_over(&mut self, other: Self) {
+        for (name, value) in other.entries {
+            self.insert(name, value);
+        }
+    }
+
     /// Keeps the values that `keep` says yes to.
     pub fn retain(&mut self, mut keep: impl FnMut(&str, &[u8]) -> bool) {
         self.entries.retain(|(name, value)| keep(name, value));

@@ -12,6 +12,8 @@ pub use outgoing::Outgoing;
 
 /// The header names that the framework itself reads and writes.
 pub mod header {
+    /// How the payload is compressed: `gzip`, `zstd`. See [`Compressed`](crate::layer::Compressed).
+    pub const CONTENT_ENCODING: &str = "content-encoding";
     /// How the payload is encoded, as a media type: `application/json`.
     pub const CONTENT_TYPE: &str = "content-type";
     /// Which message a message belongs to, carried from a request to all that it causes.

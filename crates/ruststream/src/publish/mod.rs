@@ -1,5 +1,6 @@
 //! Publishing from handlers and from anywhere else.
 
+mod addressed;
 mod destination;
 mod layers;
 mod out;
@@ -8,7 +9,9 @@ mod prepared;
 mod publisher;
 mod request;
 
-pub use destination::Destination;
+pub use addressed::Addressed;
+pub(crate) use destination::nowhere;
+pub use destination::{Destination, InvalidDestination, fill};
 pub use layers::PublishLayer;
 pub(crate) use layers::PublishLayers;
 pub use out::Out;

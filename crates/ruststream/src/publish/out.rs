@@ -4,10 +4,11 @@ use std::convert::Infallible;
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::{Destination, Publisher, Publishing, inherit};
+use super::{Addressed, Destination, Publisher, Publishing, inherit};
 use crate::codec::{Codec, Encode};
 use crate::handler::{Call, Extract, ExtractBatch};
 use crate::message::HeaderMap;
+use crate::transport::PublishError;
 
 /// Publishes messages of type `T` from a handler, on the broker of its subscription.
 ///
@@ -56,6 +57,35 @@ impl<T: ?Sized> Out<T> {
         self.publisher
             .publish(destination, message)
             .with(|prepared| inherit(&self.inherited, &mut prepared.headers))
+    }
+
+    /// Publishes `message` to where its type says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Publisher::send`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Publisher::publish`].
+    pub fn send(&self, message: &T) -> Publishing
+    where
+        T: Encode + Addressed,
+    {
+        self.publish(message.destination(), message)
+    }
+
+    /// Publishes many messages, made by [`publish`](Self::publish) or [`send`](Self::send) of any `Out` of this handler, in one go.
+    ///
+    /// # Errors
+    ///
+    /// As [`Publisher::publish_all`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Publisher::publish_all`].
+    pub async fn publish_all(&self, messages: impl IntoIterator<Item = Publishing>) -> Result<(), PublishError> {
+        self.publisher.publish_all(messages).await
     }
 }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Destination;
+use super::{Destination, nowhere};
 use crate::message::{HeaderMap, OptionSet, Outgoing, TransportOptions, header};
+use crate::transport::TransportError;
 
 /// One message, encoded and owned, about to be sent: what a [`PublishLayer`](super::PublishLayer) sees.
 #[derive(Debug, Clone, Default)]
@@ -26,8 +27,13 @@ impl Prepared {
     }
 
     /// Sends it elsewhere.
-    pub fn set_destination(&mut self, destination: impl Destination) {
-        self.destination = destination.into_name();
+    ///
+    /// # Errors
+    ///
+    /// Where a template could not be filled.
+    pub fn set_destination(&mut self, destination: impl Destination) -> Result<(), TransportError> {
+        self.destination = destination.into_name().map_err(nowhere)?;
+        Ok(())
     }
 
     /// Its bytes.

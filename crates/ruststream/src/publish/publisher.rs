@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Destination, Pool, Prepared, PublishLayers};
+use super::{Addressed, Destination, InvalidDestination, Pool, Prepared, PublishLayers, nowhere};
 use crate::codec::{Codec, Encode};
 use crate::message::{HeaderMap, Outgoing, TransportOptions};
 use crate::transport::{ErrorKind, Publish, PublishError, TransportError};
@@ -74,52 +74,89 @@ impl Publisher {
         }
     }
 
+    /// Publishes `message` to where its type says, as [`publish`](Self::publish) does to a name.
+    ///
+    /// # Errors
+    ///
+    /// As [`publish`](Self::publish), and where the destination cannot be filled from the message.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`publish`](Self::publish).
+    pub fn send<T: Encode + Addressed + ?Sized>(&self, message: &T) -> Publishing {
+        self.publish(message.destination(), message)
+    }
+
     /// Publishes bytes as they are, without a content type.
     ///
     /// # Errors
     ///
     /// As [`publish`](Self::publish).
     pub fn publish_bytes(&self, destination: impl Destination, payload: impl Into<Vec<u8>>) -> Publishing {
-        let prepared = Prepared {
-            destination: destination.into_name(),
-            payload: payload.into(),
-            ..Prepared::default()
+        let prepared = |destination| {
+            Box::new(Prepared {
+                destination,
+                payload: payload.into(),
+                ..Prepared::default()
+            })
         };
         Publishing {
             transport: self.transport.clone(),
             pool: self.pool.clone(),
-            prepared: Ok(Box::new(prepared)),
+            prepared: destination.into_name().map(prepared).map_err(nowhere),
         }
     }
 
-    /// Publishes many messages to `destination`, in order, in as few round trips as the transport allows.
+    /// Publishes many messages to `destination`, in order, in as few round trips as the transport allows. Where they differ in more
+    /// than their content, [`publish_all`](Self::publish_all) does.
     ///
     /// # Errors
     ///
     /// As [`publish`](Self::publish); the error tells for each message whether it was confirmed. Where one has no form in the
     /// codec or a layer refuses one, none is sent.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it completes, all, some or none of the messages may have been sent.
     pub async fn publish_many<T: Encode>(&self, destination: &str, messages: &[T]) -> Result<(), PublishError> {
-        let mut prepared: Vec<_> = messages
+        let prepared = messages
             .iter()
-            .map(|message| self.encode(Cow::Owned(destination.to_owned()), message))
+            .map(|message| self.encode(Ok(destination.to_owned().into()), message))
             .collect::<Result<_, _>>()?;
-        let layers = self.pool.layers();
-        if !layers.is_empty() {
-            for one in &mut prepared {
-                layers.before(one).await?;
+        send(&*self.transport, &self.pool, prepared).await
+    }
+
+    /// Publishes many messages, each with its own destination, headers, key, delay and options, in order, in as few round trips as
+    /// the transport allows.
+    ///
+    /// # Errors
+    ///
+    /// As [`publish_many`](Self::publish_many), and where one of them is of a publisher on another broker.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`publish_many`](Self::publish_many).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # async fn example(publisher: ruststream::publish::Publisher) -> Result<(), ruststream::transport::PublishError> {
+    /// let orders = [(7, "customer-1"), (8, "customer-2")];
+    /// let keyed = orders.iter().map(|(id, customer)| publisher.publish("orders", id).key(*customer));
+    /// publisher.publish_all(keyed).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn publish_all(&self, messages: impl IntoIterator<Item = Publishing>) -> Result<(), PublishError> {
+        let here = |message: Publishing| {
+            if Arc::ptr_eq(&message.pool, &self.pool) {
+                return message.prepared;
             }
-        }
-        let outgoing: Vec<_> = prepared.iter().map(|one| one.outgoing()).collect();
-        let result = self.transport.publish(&outgoing).await;
-        drop(outgoing);
-        if !layers.is_empty() {
-            for (position, one) in prepared.iter().enumerate() {
-                let failure = result.as_ref().err().and_then(|error| error.for_message(position));
-                layers.after(one, failure);
-            }
-        }
-        self.pool.put(prepared.into_iter());
-        result
+            let elsewhere =
+                "a message for another broker is among them; publish those of each broker by a publisher on it";
+            Err(TransportError::new(ErrorKind::Invalid, elsewhere))
+        };
+        let prepared = messages.into_iter().map(here).collect::<Result<_, _>>()?;
+        send(&*self.transport, &self.pool, prepared).await
     }
 
     /// Where messages go once they are sent.
@@ -135,17 +172,18 @@ impl Publisher {
     /// Encodes a message to be sent later, in a group.
     pub(crate) fn prepare<T: Encode + ?Sized>(
         &self,
-        destination: Cow<'static, str>,
+        destination: Result<Cow<'static, str>, InvalidDestination>,
         message: &T,
-    ) -> Result<Box<Prepared>, PublishError> {
+    ) -> Result<Box<Prepared>, TransportError> {
         self.encode(destination, message)
     }
 
     fn encode<T: Encode + ?Sized>(
         &self,
-        destination: Cow<'static, str>,
+        destination: Result<Cow<'static, str>, InvalidDestination>,
         message: &T,
-    ) -> Result<Box<Prepared>, PublishError> {
+    ) -> Result<Box<Prepared>, TransportError> {
+        let destination = destination.map_err(nowhere)?;
         let mut prepared = self.pool.take();
         prepared.destination = destination;
         let Prepared { payload, headers, .. } = &mut *prepared;
@@ -154,6 +192,32 @@ impl Publisher {
         })?;
         Ok(prepared)
     }
+}
+
+/// Takes messages through the layers, sends them in one call, and tells the layers what became of them.
+#[expect(clippy::vec_box, reason = "they go back into the pool in their boxes")]
+async fn send(
+    transport: &dyn ErasedPublish,
+    pool: &Pool,
+    mut prepared: Vec<Box<Prepared>>,
+) -> Result<(), PublishError> {
+    let layers = pool.layers();
+    if !layers.is_empty() {
+        for one in &mut prepared {
+            layers.before(one).await?;
+        }
+    }
+    let outgoing: Vec<_> = prepared.iter().map(|one| one.outgoing()).collect();
+    let result = transport.publish(&outgoing).await;
+    drop(outgoing);
+    if !layers.is_empty() {
+        for (position, one) in prepared.iter().enumerate() {
+            let failure = result.as_ref().err().and_then(|error| error.for_message(position));
+            layers.after(one, failure);
+        }
+    }
+    pool.put(prepared.into_iter());
+    result
 }
 
 impl fmt::Debug for Publisher {
@@ -169,7 +233,7 @@ impl fmt::Debug for Publisher {
 pub struct Publishing {
     transport: Arc<dyn ErasedPublish>,
     pool: Arc<Pool>,
-    prepared: Result<Box<Prepared>, PublishError>,
+    prepared: Result<Box<Prepared>, TransportError>,
 }
 
 impl Publishing {

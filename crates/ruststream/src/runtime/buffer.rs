@@ -395,9 +395,9 @@ impl<D: Delivery> Buffer<D> {
                 }
             }
             Decision::Keep(wait) => self.keep(entry, wait),
-            Decision::Confirm(message, purpose) => self.confirm(Confirming {
+            Decision::Confirm(messages, purpose) => self.confirm(Confirming {
                 entry,
-                message,
+                messages,
                 purpose,
                 tries: 0,
             }),

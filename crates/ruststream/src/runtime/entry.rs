@@ -17,10 +17,35 @@ pub(super) struct Entry<D> {
     pub(super) arrived: u32,
 }
 
-/// A delivery that is settled once a message is confirmed.
+/// What must be confirmed: mostly one message.
+#[derive(Debug)]
+#[expect(clippy::vec_box, reason = "they come in boxes and go back into the pool in them")]
+pub(super) enum Messages {
+    One(Box<Prepared>),
+    Several(Vec<Box<Prepared>>),
+}
+
+impl Messages {
+    pub(super) fn all(&self) -> &[Box<Prepared>] {
+        match self {
+            Self::One(message) => std::slice::from_ref(message),
+            Self::Several(messages) => messages,
+        }
+    }
+
+    #[expect(clippy::vec_box, reason = "they go back into the pool in their boxes")]
+    pub(super) fn move_to(self, into: &mut Vec<Box<Prepared>>) {
+        match self {
+            Self::One(message) => into.push(message),
+            Self::Several(messages) => into.extend(messages),
+        }
+    }
+}
+
+/// A delivery that is settled once its messages are confirmed.
 pub(super) struct Confirming<D> {
     pub(super) entry: Entry<D>,
-    pub(super) message: Box<Prepared>,
+    pub(super) messages: Messages,
     pub(super) purpose: Purpose,
     /// How often it was tried in vain.
     pub(super) tries: u32,

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::entry::Purpose;
+use super::entry::{Messages, Purpose};
 use super::shared::{Counts, Shared};
 use crate::handler::{Ended, Failure, FailureKind, HandlerOutcome, Interrupt, Outcome};
 use crate::message::{Incoming, header};
@@ -18,8 +18,8 @@ pub(super) enum Decision {
     Settle(Verdict),
     /// It is kept unsettled in hand and handled again after this time.
     Keep(Duration),
-    /// It is acked once this message is confirmed.
-    Confirm(Box<Prepared>, Purpose),
+    /// It is acked once these messages are confirmed.
+    Confirm(Messages, Purpose),
 }
 
 /// Decides what follows from the end of a call.
@@ -36,7 +36,8 @@ pub(super) fn judge(shared: &Shared, message: &Incoming<'_>, ended: Ended<Outcom
         Outcome::Said(said) => judge_said(shared, message, said),
         Outcome::Failed(failure) => judge_failure(shared, message, *failure),
         Outcome::Undecodable(text) => judge_undecodable(shared, message, text),
-        Outcome::Reply(reply) => Decision::Confirm(reply, Purpose::Reply),
+        Outcome::Reply(reply) => Decision::Confirm(Messages::One(reply), Purpose::Reply),
+        Outcome::Replies(replies) => Decision::Confirm(Messages::Several(replies), Purpose::Reply),
     }
 }
 
@@ -47,7 +48,7 @@ pub(super) fn judge_shared(shared: &Shared, message: &Incoming<'_>, outcome: &Ou
         Outcome::Failed(failure) => failed(shared, message, failure),
         Outcome::Undecodable(text) => judge_undecodable(shared, message, text.clone()),
         // A batch has one reply for each message, never one for all.
-        Outcome::Reply(_) => judge_said(shared, message, HandlerOutcome::Ack),
+        Outcome::Reply(_) | Outcome::Replies(_) => judge_said(shared, message, HandlerOutcome::Ack),
     }
 }
 
@@ -214,17 +215,14 @@ fn bury(shared: &Shared, message: &Incoming<'_>, reason: DeadReason, error: Stri
             Decision::Settle(Verdict::DeadLetter(Box::new(letter)))
         }
         None => Decision::Confirm(
-            Box::new(copy_of(message, &letter, format!("{}.dead", shared.name))),
+            copy_of(message, &letter, format!("{}.dead", shared.name)),
             Purpose::DeadLetter,
         ),
-        Some(place) => Decision::Confirm(
-            Box::new(copy_of(message, &letter, place.to_string())),
-            Purpose::DeadLetter,
-        ),
+        Some(place) => Decision::Confirm(copy_of(message, &letter, place.to_string()), Purpose::DeadLetter),
     }
 }
 
-fn copy_of(message: &Incoming<'_>, letter: &DeadLetter, destination: String) -> Prepared {
+fn copy_of(message: &Incoming<'_>, letter: &DeadLetter, destination: String) -> Messages {
     let millis = |time: SystemTime| {
         time.duration_since(UNIX_EPOCH)
             .unwrap_or_default()
@@ -240,11 +238,11 @@ fn copy_of(message: &Incoming<'_>, letter: &DeadLetter, destination: String) -> 
     if let Some(published_at) = message.published_at() {
         headers.insert(header::DEAD_PUBLISHED_AT, millis(published_at));
     }
-    Prepared {
+    Messages::One(Box::new(Prepared {
         destination: destination.into(),
         payload: message.payload().to_vec(),
         headers,
         key: message.key().map(bytes::Bytes::copy_from_slice),
         ..Prepared::default()
-    }
+    }))
 }

@@ -106,23 +106,30 @@ where
         let outgoing: Vec<Outgoing<'_>> = self
             .confirming
             .iter()
-            .map(|waiting| waiting.message.outgoing())
+            .flat_map(|waiting| waiting.messages.all())
+            .map(|message| message.outgoing())
             .collect();
         let publishing = self.publisher.publish(&outgoing);
         let result: Result<(), PublishError> =
             renewing(&mut self.renewal, &mut self.half, &self.buffer, publishing).await;
         drop(outgoing);
         let mut emptied = Vec::with_capacity(self.confirming.len());
-        for (position, waiting) in self.confirming.drain(..).enumerate() {
+        let mut position = 0;
+        for waiting in self.confirming.drain(..) {
             let Confirming {
                 entry,
-                message,
+                messages,
                 purpose,
                 tries,
             } = waiting;
-            let failure = result.as_ref().err().and_then(|error| error.for_message(position));
-            if purpose == Purpose::Reply && !shared.pool.layers().is_empty() {
-                shared.pool.layers().after(&message, failure);
+            let mut failure = None;
+            for message in messages.all() {
+                let its = result.as_ref().err().and_then(|error| error.for_message(position));
+                if purpose == Purpose::Reply && !shared.pool.layers().is_empty() {
+                    shared.pool.layers().after(message, its);
+                }
+                failure = failure.or(its);
+                position += 1;
             }
             let verdict = match failure {
                 None => {
@@ -148,7 +155,7 @@ where
                     self.buffer.confirm_later(
                         Confirming {
                             entry,
-                            message,
+                            messages,
                             purpose,
                             tries,
                         },
@@ -158,13 +165,13 @@ where
                 }
                 Some(error) => {
                     let decision = not_confirmed(shared, &entry.incoming(), error);
-                    emptied.push(message);
+                    messages.move_to(&mut emptied);
                     self.buffer.take_again();
                     self.buffer.carry_out(entry, decision);
                     continue;
                 }
             };
-            emptied.push(message);
+            messages.move_to(&mut emptied);
             let lane = entry.lane();
             self.group.push((entry.delivery.into_receipt(), verdict));
             if let Some(lane) = lane {

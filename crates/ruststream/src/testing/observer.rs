@@ -35,7 +35,10 @@ impl Observer for Recorder {
         let now = self.journal.now();
         self.journal.change_last(message, |called| {
             // What was said is known; what is new is a panic, and a reply that was not confirmed.
-            if matches!(called.call.outcome, CallOutcome::Running | CallOutcome::Replied(_)) {
+            if matches!(
+                called.call.outcome,
+                CallOutcome::Running | CallOutcome::Replied(_) | CallOutcome::RepliedTo(_)
+            ) {
                 called.call.outcome = failed(failure);
                 called.ended_at.get_or_insert(now);
             }
@@ -63,6 +66,9 @@ fn outcome_of(end: End<'_>) -> CallOutcome {
     match end {
         End::Said(Outcome::Said(said)) => CallOutcome::Said(said.clone()),
         End::Said(Outcome::Reply(reply)) => CallOutcome::Replied(reply.destination.to_string()),
+        End::Said(Outcome::Replies(replies)) => {
+            CallOutcome::RepliedTo(replies.iter().map(|reply| reply.destination.to_string()).collect())
+        }
         End::Said(Outcome::Failed(failure)) => failed(failure),
         End::Said(Outcome::Undecodable(error)) => CallOutcome::Undecodable(error.clone()),
         End::WrongCount(outcomes) => CallOutcome::Failed {

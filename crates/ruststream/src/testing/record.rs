@@ -41,6 +41,8 @@ pub enum CallOutcome {
     Said(HandlerOutcome),
     /// It answered, to this name.
     Replied(String),
+    /// It answered with several messages, to these names.
+    RepliedTo(Vec<String>),
     /// It failed: by an error, a panic, a time-out, or because its reply was not confirmed.
     Failed {
         /// The kind of failure.
@@ -59,7 +61,7 @@ impl<T> Call<T> {
     pub fn is_ok(&self) -> bool {
         matches!(
             self.outcome,
-            CallOutcome::Said(HandlerOutcome::Ack) | CallOutcome::Replied(_)
+            CallOutcome::Said(HandlerOutcome::Ack) | CallOutcome::Replied(_) | CallOutcome::RepliedTo(_)
         )
     }
 

@@ -94,6 +94,7 @@ fn outcome(outcome: &CallOutcome) -> String {
         CallOutcome::Said(HandlerOutcome::Retry { .. }) => "asked for a retry".to_owned(),
         CallOutcome::Said(HandlerOutcome::Drop) => "dropped".to_owned(),
         CallOutcome::Said(HandlerOutcome::DeadLetter { .. }) => "rejected".to_owned(),
+        CallOutcome::RepliedTo(all) => format!("replied to {}", all.join(", ")),
         CallOutcome::Replied(to) => format!("replied to {to}"),
         CallOutcome::Failed { kind, error } => format!("{}: {error}", format!("{kind:?}").to_lowercase()),
         CallOutcome::Undecodable(error) => format!("undecodable: {error}"),

@@ -123,8 +123,8 @@ impl Client {
         Request {
             place: self.place.clone(),
             codec: self.publisher.codec().clone(),
-            publishing: self.publisher.publish(destination.clone(), message),
-            destination,
+            destination: destination.clone().unwrap_or_default(),
+            publishing: self.publisher.publish(destination, message),
             timeout: Self::DEFAULT_TIMEOUT,
             expect: Pending::expect::<A>,
         }

@@ -1,0 +1,190 @@
+//! What a handler answers beside a plain value.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Call, Failure, IntoReply, Outcome};
+use crate::codec::Encode;
+use crate::message::TransportOptions;
+use crate::publish::{Addressed, Destination, InvalidDestination, Prepared, inherit};
+use crate::transport::TransportError;
+
+/// One message that a handler answers with, with what can be said of it: where it goes, headers, key, delay, options.
+///
+/// A handler that just answers returns the value itself. It returns a `Reply` to say more, and [`Replies`] to answer with several
+/// messages.
+pub struct Reply {
+    value: Box<dyn Encode + Send>,
+    destination: Option<Result<Cow<'static, str>, InvalidDestination>>,
+    /// All but the destination and the payload.
+    set: Prepared,
+}
+
+impl Reply {
+    /// A message to where the request asks, or else to where `#[subscriber(.., reply = "..")]` says.
+    pub fn new(value: impl Encode + Send + 'static) -> Self {
+        Self {
+            value: Box::new(value),
+            destination: None,
+            set: Prepared::default(),
+        }
+    }
+
+    /// A message to where its type says.
+    pub fn addressed(value: impl Encode + Addressed + Send + 'static) -> Self {
+        let destination = value.destination();
+        Self::new(value).to(destination)
+    }
+
+    /// Sends it to `destination`, wherever the request asks for answers.
+    #[must_use]
+    pub fn to(mut self, destination: impl Destination) -> Self {
+        self.destination = Some(destination.into_name());
+        self
+    }
+
+    /// Sets a header.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Bytes>) -> Self {
+        self.set.headers.insert(name, value);
+        self
+    }
+
+    /// Sets the key: messages of one key keep their order where the subscription is ordered by it.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<Bytes>) -> Self {
+        self.set.key = Some(key.into());
+        self
+    }
+
+    /// Sets how long the broker keeps the message back.
+    #[must_use]
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.set.delay = delay;
+        self
+    }
+
+    /// Sets what one transport lets its users say beside that; see [`TransportOptions`].
+    #[must_use]
+    pub fn options(mut self, options: impl TransportOptions) -> Self {
+        self.set.set_options(options);
+        self
+    }
+
+    /// The message, encoded; `None` where neither it nor the request nor the handler says where it goes.
+    fn prepare<S>(
+        self,
+        call: &Call<'_, S>,
+        fixed: Option<&'static str>,
+    ) -> Option<Result<Box<Prepared>, TransportError>> {
+        let destination = match self.destination {
+            Some(destination) => destination,
+            None => Ok(call.answer_to(fixed)?),
+        };
+        let prepared = call.publisher().prepare(destination, &*self.value);
+        Some(prepared.map(|mut prepared| {
+            let Prepared {
+                headers,
+                key,
+                delay,
+                options,
+                ..
+            } = self.set;
+            prepared.headers.take_over(headers);
+            prepared.key = key;
+            prepared.delay = delay;
+            prepared.options = options;
+            inherit(call.incoming().headers(), &mut prepared.headers);
+            prepared
+        }))
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl IntoReply for Reply {
+    fn into_reply<S>(self, call: Call<'_, S>, destination: Option<&'static str>) -> Outcome {
+        Replies::from([self]).into_reply(call, destination)
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply")
+            .field("destination", &self.destination)
+            .field("headers", &self.set.headers)
+            .field("key", &self.set.key)
+            .field("delay", &self.set.delay)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Several messages that a handler answers with. The message in hand is acked once each of them is confirmed; where one is not, it is
+/// handled again, and those that were confirmed are sent again.
+///
+/// # Examples
+///
+/// ```
+/// use ruststream::prelude::*;
+///
+/// #[derive(Deserialize)]
+/// struct Order {
+///     id: u64,
+///     lines: Vec<u64>,
+/// }
+///
+/// #[derive(Serialize)]
+/// struct Receipt {
+///     order: u64,
+/// }
+///
+/// #[derive(Serialize, Message)]
+/// #[message(destination = "lines.{product}")]
+/// struct Line {
+///     product: u64,
+/// }
+///
+/// #[subscriber("orders", reply = "receipts")]
+/// async fn split(order: Order) -> Replies {
+///     let lines = order.lines.iter().map(|&product| Reply::addressed(Line { product }));
+///     Replies::from([Reply::new(Receipt { order: order.id }).key(order.id.to_string())]).and(lines)
+/// }
+/// ```
+#[derive(Debug, Default)]
+pub struct Replies(Vec<Reply>);
+
+impl Replies {
+    /// The same, and these behind them.
+    #[must_use]
+    pub fn and(mut self, more: impl IntoIterator<Item = Reply>) -> Self {
+        self.0.extend(more);
+        self
+    }
+}
+
+impl<const N: usize> From<[Reply; N]> for Replies {
+    fn from(replies: [Reply; N]) -> Self {
+        Self(replies.into())
+    }
+}
+
+impl FromIterator<Reply> for Replies {
+    fn from_iter<I: IntoIterator<Item = Reply>>(replies: I) -> Self {
+        Self(replies.into_iter().collect())
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl IntoReply for Replies {
+    fn into_reply<S>(self, call: Call<'_, S>, destination: Option<&'static str>) -> Outcome {
+        let prepared = self.0.into_iter().filter_map(|reply| reply.prepare(&call, destination));
+        match prepared.collect::<Result<Vec<_>, _>>() {
+            Ok(replies) if replies.is_empty() => Outcome::ACK,
+            Ok(mut replies) if replies.len() == 1 => Outcome::Reply(replies.remove(0)),
+            Ok(replies) => Outcome::Replies(replies),
+            Err(error) => Outcome::Failed(Box::new(Failure::error(error))),
+        }
+    }
+}
