@@ -135,7 +135,7 @@ fn app(service: &Service) -> RustStream {
         .shutdown_grace(service.grace)
         .after_startup(move |_| async move {
             ready.note("ready", 0, 0).await;
-            Ok::<_, String>(())
+            Ok(())
         })
         .build()
 }
