@@ -1,7 +1,7 @@
 //! Installing what is missing, by Debian's packages.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::process::Lock;
@@ -20,6 +20,22 @@ pub(crate) fn ensure(kind: Kind) -> Result<(), Error> {
             kind.variable()
         ))
     })
+}
+
+/// The headless browser that a test looks at the site with: the program that the variable `CHROMIUM` names, or else that of Debian's package,
+/// installed where it is missing.
+///
+/// # Errors
+///
+/// Where there is none and none can be installed.
+pub fn chromium() -> Result<PathBuf, Error> {
+    const PROGRAM: &str = "/usr/bin/chromium";
+    if let Some(named) = std::env::var_os("CHROMIUM") {
+        return Ok(named.into());
+    }
+    program(PROGRAM, &["chromium"])
+        .map_err(|error| Error::new(format!("{error}; or set CHROMIUM to the path of a Chromium or Chrome")))?;
+    Ok(PROGRAM.into())
 }
 
 /// Makes sure that the file `program` is on this machine, which Debian's `packages` bring; installs them where it is not.

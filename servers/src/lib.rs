@@ -29,7 +29,7 @@ mod redis;
 mod shared;
 
 pub use error::Error;
-pub use install::program;
+pub use install::{chromium, program};
 pub use instance::{Instance, Settings};
 pub use kind::Kind;
 pub use proxy::Proxy;

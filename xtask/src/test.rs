@@ -1,10 +1,11 @@
 //! `cargo xtask test`: all tests of the workspace.
 
-use crate::services;
 use crate::steps::{Cargo, Failed, Steps};
+use crate::{docs, services};
 
 /// All tests, then all doc tests.
 pub(crate) fn all(steps: &mut Steps) -> Result<(), Failed> {
+    docs::browser(steps)?;
     services::start(steps, &[])?;
     let tested = both(steps);
     services::stop(steps, &[])?;

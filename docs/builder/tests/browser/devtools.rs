@@ -13,9 +13,6 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 /// How long the browser may take for one thing that is asked of it.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Where Debian puts the browser. `CHROMIUM` names another one.
-const PROGRAM: &str = "/usr/bin/chromium";
-
 pub(crate) struct Browser {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -28,16 +25,12 @@ pub(crate) struct Browser {
 
 impl Browser {
     pub(crate) fn start() -> Self {
-        let program = std::env::var("CHROMIUM").unwrap_or_else(|_| {
-            if let Err(error) = servers::program(PROGRAM, &["chromium"]) {
-                panic!("{error}; or set CHROMIUM to the path of a Chromium or Chrome");
-            }
-            PROGRAM.to_owned()
-        });
+        let program = servers::chromium().unwrap_or_else(|error| panic!("{error}"));
         let profile = tempfile::tempdir().unwrap();
         // Through the shell, since the protocol goes through the descriptors 3 and 4.
         let mut process = Command::new("sh")
-            .args(["-c", "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null", "sh", &program])
+            .args(["-c", "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null", "sh"])
+            .arg(&program)
             .args([
                 "--remote-debugging-pipe",
                 "--headless",
