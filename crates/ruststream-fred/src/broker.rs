@@ -210,6 +210,13 @@ impl Broker for RedisBroker {
         RedisSource::stream(name)
     }
 
+    fn check(&self) -> Result<(), TransportError> {
+        match &self.settings {
+            Ok(_) => Ok(()),
+            Err(text) => Err(TransportError::new(ErrorKind::Invalid, text.clone())),
+        }
+    }
+
     async fn connect(&self) -> Result<RedisConnection, TransportError> {
         match &self.settings {
             Ok(settings) => RedisConnection::open(settings.clone()).await,

@@ -28,7 +28,7 @@ fn refused<H: Subscriber<()>>(handler: H, set: impl FnOnce(&mut Subscription<Mem
 #[test]
 fn a_setting_that_cannot_be_is_refused_with_the_place_and_the_fix() {
     type Set = fn(&mut Subscription<MemoryBroker>);
-    let cases: [(Set, &str); 4] = [
+    let cases: [(Set, &str); 5] = [
         (
             |orders| {
                 orders.workers(0);
@@ -52,6 +52,12 @@ fn a_setting_that_cannot_be_is_refused_with_the_place_and_the_fix() {
                 orders.batch(3);
             },
             "`.batch(..)` is set, but the handler takes one message: let its first parameter be `&[T]`",
+        ),
+        (
+            |orders| {
+                orders.batch_age(Duration::from_secs(1));
+            },
+            "`.batch_age(..)` is set, but the handler takes one message: let its first parameter be `&[T]`",
         ),
     ];
     for (set, text) in cases {

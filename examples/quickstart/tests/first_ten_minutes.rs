@@ -251,6 +251,8 @@ fn check_tells_the_wiring_without_starting() {
     assert!(output.status.success(), "{complained}");
     assert!(said.contains("orders -> confirm -> receipts (workers 8)"), "{said}");
     assert!(said.contains("receipts -> mail (workers 1)"), "{said}");
+    assert!(said.contains("checked: names, sources"), "{said}");
+    assert!(!said.contains("note: "), "{said}");
     assert!(said.contains("quickstart: ok, 2 subscriptions"), "{said}");
     assert!(!directory.path().join("data/orders.db").exists(), "nothing was opened");
 }

@@ -129,6 +129,13 @@ impl SqlxBroker<Postgres> {
     }
 }
 
+fn unusable(why: Option<&str>) -> TransportError {
+    TransportError::new(
+        ErrorKind::Invalid,
+        why.unwrap_or("the URL of the database cannot be used"),
+    )
+}
+
 impl Broker for SqlxBroker<Postgres> {
     type Connection = SqlxConnection;
     type Source = Inbox;
@@ -141,6 +148,15 @@ impl Broker for SqlxBroker<Postgres> {
         Inbox::queue(name)
     }
 
+    fn check(&self) -> Result<(), TransportError> {
+        match &self.database {
+            Postgres {
+                options: None, invalid, ..
+            } => Err(unusable(invalid.as_deref())),
+            _ => Ok(()),
+        }
+    }
+
     async fn connect(&self) -> Result<SqlxConnection, TransportError> {
         let Postgres {
             options,
@@ -150,10 +166,7 @@ impl Broker for SqlxBroker<Postgres> {
             prepared,
         } = &self.database;
         let Some(options) = options else {
-            return Err(TransportError::new(
-                ErrorKind::Invalid,
-                invalid.clone().unwrap_or_default(),
-            ));
+            return Err(unusable(invalid.as_deref()));
         };
         let dialect = PostgresDialect::new(options.clone(), *prepared, *notifications);
         let engine = server::open(dialect, settings.clone()).await?;

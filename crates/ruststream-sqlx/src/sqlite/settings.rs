@@ -121,6 +121,25 @@ impl Broker for SqlxBroker<Sqlite> {
         Inbox::queue(name)
     }
 
+    fn check(&self) -> Result<(), TransportError> {
+        let Settings { path, invalid, .. } = &self.database.settings;
+        let wrong = |text: String| Err(TransportError::new(ErrorKind::Invalid, text));
+        if let Some(text) = invalid {
+            return wrong(text.clone());
+        }
+        if path.is_dir() {
+            return wrong(format!("{} is a folder: name a file in it", path.display()));
+        }
+        match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => wrong(format!(
+                "{} is in no folder: make {}, or name another file",
+                path.display(),
+                folder.display()
+            )),
+            _ => Ok(()),
+        }
+    }
+
     async fn connect(&self) -> Result<SqlxConnection, TransportError> {
         let settings = &self.database.settings;
         if let Some(text) = &settings.invalid {
@@ -173,6 +192,29 @@ fn file_of(path: &Path) -> Result<PathBuf, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_that_leads_nowhere_is_told_before_connecting() {
+        let folder = std::env::temp_dir();
+        assert!(SqlxBroker::sqlite("orders.db").check().is_ok());
+        assert!(SqlxBroker::sqlite(folder.join("orders.db")).check().is_ok());
+        for (path, word) in [
+            (folder.clone(), "is a folder"),
+            (folder.join("no-such-folder/orders.db"), "make "),
+            (PathBuf::from(""), "names no file"),
+        ] {
+            let error = SqlxBroker::sqlite(&path).check().unwrap_err();
+            assert!(error.to_string().contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_password_of_a_url_that_is_no_path_is_not_told() {
+        let error = SqlxBroker::sqlite("postgres://shop:secret@db/orders")
+            .check()
+            .unwrap_err();
+        assert!(!error.to_string().contains("secret"), "{error}");
+    }
 
     #[test]
     fn paths_and_urls_name_the_same_file() {

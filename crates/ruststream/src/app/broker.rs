@@ -1,5 +1,6 @@
 //! One broker of an app with its subscriptions, its type erased once.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -7,13 +8,16 @@ use tokio::time::{Duration, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::AppError;
+use super::report::Report;
 use super::scope::Subscription;
 use crate::codec::Codec;
-use crate::handler::Handler;
+use crate::handler::{Definition, Handler};
 use crate::policy::Backoff;
 use crate::publish::{Pending, Pool, PublishLayers, Publisher, Replies};
-use crate::runtime::{Settings, Shared, Signals, run};
-use crate::transport::{Broker, Capabilities, Connection, Delivery, Fetch, Publish, Settle, Source, TransportError};
+use crate::runtime::{Batch, Settings, Shared, Signals, run};
+use crate::transport::{
+    Broker, Capabilities, Connection, Delivery, Fetch, Publish, Settle, Source, TransportError, without_secrets,
+};
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -32,8 +36,11 @@ pub(super) enum SourceChoice<B: Broker> {
 
 /// A broker with its mounts, behind `dyn`.
 pub(super) trait BrokerEntry: Send {
-    /// Appends a line for each subscription, and what is wrong.
-    fn check(&self, lines: &mut Vec<String>, problems: &mut Vec<String>);
+    /// What is wrong with the settings of the broker itself.
+    fn check_broker(&self) -> Option<String>;
+
+    /// Notes what each subscription reads and writes, and what is wrong with it.
+    fn check(&self, report: &mut Report);
 
     /// Connects and opens all subscriptions.
     fn start(self: Box<Self>, how: How) -> BoxFuture<'static, Result<Started, AppError>>;
@@ -84,6 +91,7 @@ impl<B: Broker> Live for Connected<B> {
             let source = self.broker.reply_source(&name);
             let opening = Opening {
                 handler: Replies(pending).into_handler(self.publisher.clone()),
+                name_of_handler: "replies",
                 settings: Settings::default(),
                 signals: Signals::new(how.stop.clone()),
                 grace: how.grace,
@@ -109,18 +117,53 @@ pub(super) struct Mounts<B: Broker> {
     pub(super) publish_layers: PublishLayers,
 }
 
+impl<B: Broker> Mounts<B> {
+    /// Mounts a handler: the part that is compiled once and not for each handler.
+    pub(super) fn mount(
+        &mut self,
+        prefix: &str,
+        codec: Option<Codec>,
+        mut definition: Definition,
+        make: Box<dyn FnOnce(Publisher) -> Handler + Send>,
+    ) -> &mut Subscription<B> {
+        if !prefix.is_empty() {
+            definition.name = Cow::Owned(format!("{prefix}{}", definition.name));
+        }
+        let settings = Settings {
+            batch: definition.batch.then(Batch::default),
+            ..Settings::default()
+        };
+        self.subscriptions.push(Mount {
+            subscription: Subscription {
+                definition,
+                source: SourceChoice::ByName,
+                settings,
+                codec,
+            },
+            make,
+        });
+        let last = self.subscriptions.len() - 1;
+        &mut self.subscriptions[last].subscription
+    }
+}
+
 impl<B: Broker> BrokerEntry for Mounts<B> {
     #[cfg(feature = "testing")]
     fn leave(self: Box<Self>) -> super::moving::Left {
         super::moving::Left {
-            label: self.broker.label(),
+            label: label_of(&self.broker),
             homeless: self.subscriptions.into_iter().map(Into::into).collect(),
             publish_layers: self.publish_layers,
         }
     }
 
-    fn check(&self, lines: &mut Vec<String>, problems: &mut Vec<String>) {
-        let label = self.broker.label();
+    fn check_broker(&self) -> Option<String> {
+        let error = self.broker.check().err()?;
+        Some(format!("{}: {error}", label_of(&self.broker)))
+    }
+
+    fn check(&self, report: &mut Report) {
+        let label = label_of(&self.broker);
         let mut by_name: Vec<(&str, &str)> = Vec::new();
         for mount in &self.subscriptions {
             let Subscription {
@@ -133,7 +176,7 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                 "`{}` on {label}, subscription `{}`",
                 definition.handler, definition.name
             );
-            problems.extend(
+            report.problems.extend(
                 mount
                     .subscription
                     .problem()
@@ -141,14 +184,18 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
             );
             let name = match source {
                 SourceChoice::Given(opener) => {
-                    problems.extend(Opener::check(&**opener).err().map(|error| format!("{place}: {error}")));
+                    report
+                        .problems
+                        .extend(Opener::check(&**opener).err().map(|error| format!("{place}: {error}")));
                     opener.name().to_owned()
                 }
                 SourceChoice::ByName => {
                     let checked = Source::check(&self.broker.source(&definition.name));
-                    problems.extend(checked.err().map(|error| format!("{place}: {error}")));
+                    report
+                        .problems
+                        .extend(checked.err().map(|error| format!("{place}: {error}")));
                     if let Some((other, _)) = by_name.iter().find(|(_, name)| **name == *definition.name) {
-                        problems.push(format!(
+                        report.problems.push(format!(
                             "{place}: `{other}` reads the same name, so each message would go to one of the two by chance; give them \
                              different names, or one of them `.workers(2)`"
                         ));
@@ -157,8 +204,15 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                     definition.name.to_string()
                 }
             };
+            report.reads(&label, &name, definition.handler);
+            if let Some(reply) = definition.reply {
+                report.writes(reply, format!("the replies of `{}`", definition.handler));
+            }
+            if let Some(place) = &settings.dead_letter {
+                report.writes(place, format!("the dead letters of `{}`", definition.handler));
+            }
             let reply = definition.reply.map(|reply| format!(" -> {reply}")).unwrap_or_default();
-            lines.push(format!(
+            report.lines.push(format!(
                 "{label}: {name} -> {}{reply} (workers {})",
                 definition.handler, settings.workers
             ));
@@ -172,7 +226,7 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                 subscriptions: mounts,
                 publish_layers,
             } = *self;
-            let label = broker.label();
+            let label = label_of(&broker);
             let connection = insistently(&how, || broker.connect(), &format!("{label} is not there"))
                 .await
                 .map_err(|error| AppError::broker(format!("cannot connect to {label}"), error))?;
@@ -201,6 +255,7 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                 settings.ordered_by = settings.ordered_by.map(|order| order.with_codec(publisher.codec()));
                 let opening = Opening {
                     handler: make(publisher),
+                    name_of_handler: definition.handler,
                     settings,
                     signals: Signals::new(how.stop.child_token()),
                     grace: how.grace,
@@ -228,6 +283,11 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
     }
 }
 
+/// What and where a broker is, for people. It may be made of a URL that was given to the wrong broker.
+fn label_of(broker: &impl Broker) -> String {
+    without_secrets(&broker.label()).into_owned()
+}
+
 /// Tries until it succeeds or fails for good; an error that may pass ends it only where the app fails fast.
 async fn insistently<T, Fut>(how: &How, attempt: impl Fn() -> Fut, what: &str) -> Result<T, TransportError>
 where
@@ -253,6 +313,7 @@ where
 /// What a subscription needs to run, beside its source.
 pub(super) struct Opening {
     handler: Handler,
+    name_of_handler: &'static str,
     settings: Settings,
     signals: Signals,
     grace: Duration,
@@ -323,12 +384,20 @@ where
 {
     let Opening {
         handler,
+        name_of_handler,
         settings,
         signals,
         grace,
         pool,
     } = opening;
-    let shared = Arc::new(Shared::new(name.into(), settings, capabilities, signals, pool));
+    let shared = Arc::new(Shared::new(
+        name.into(),
+        name_of_handler,
+        settings,
+        capabilities,
+        signals,
+        pool,
+    ));
     (
         shared.clone(),
         Box::pin(run(fetch, settle, publisher, handler, shared, grace)),

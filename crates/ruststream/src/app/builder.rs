@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::broker::{BrokerEntry, Mounts};
 use super::hooks::{self, HookResult, Hooks};
+use super::report::Report;
 use super::{AppError, AppHandle, AppInfo, BrokerScope, Running};
 use crate::codec::Codec;
 use crate::publish::PublishLayers;
@@ -85,19 +86,24 @@ impl RustStream {
     ///
     /// All that is wrong, each with its fix.
     pub fn check(&self) -> Result<Vec<String>, AppError> {
-        let mut lines = Vec::new();
-        let mut problems = Vec::new();
+        let mut report = self.examine();
+        report
+            .problems
+            .extend(self.brokers.iter().filter_map(|broker| broker.check_broker()));
+        report.result()
+    }
+
+    /// Looks at the wiring. What is wrong with a broker itself is left to its connect: a hook may mend it before.
+    pub(super) fn examine(&self) -> Report {
+        let mut report = Report::default();
         if self.brokers.is_empty() {
-            problems.push("the app has no broker: add one with `.with_broker(..)`".to_owned());
+            let problem = "the app has no broker: add one with `.with_broker(..)`";
+            report.problems.push(problem.to_owned());
         }
         for broker in &self.brokers {
-            broker.check(&mut lines, &mut problems);
+            broker.check(&mut report);
         }
-        if problems.is_empty() {
-            Ok(lines)
-        } else {
-            Err(AppError::wiring(&problems))
-        }
+        report
     }
 
     /// Starts the app: runs its hooks, connects its brokers, opens its subscriptions. It then works in the background.

@@ -119,6 +119,13 @@ where
             for line in &lines {
                 say(line, false);
             }
+            for note in app.examine().notes() {
+                say(&format!("note: {note}"), false);
+            }
+            say(
+                "checked: names, sources, settings, dead-letter places, and what can be told of brokers without connecting",
+                false,
+            );
             let plural = if lines.len() == 1 { "" } else { "s" };
             say(
                 &format!("{}: ok, {} subscription{plural}", app.info().name(), lines.len()),

@@ -11,6 +11,7 @@ mod info;
 mod late;
 #[cfg(feature = "testing")]
 mod moving;
+mod report;
 mod running;
 mod scope;
 mod signals;

@@ -1,10 +1,9 @@
 //! Mounting handlers on a broker.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::broker::{Mount, Mounts, Opener, SourceChoice};
+use super::broker::{Mounts, Opener, SourceChoice};
 use crate::codec::Codec;
 use crate::handler::{Included, Layer, Layers, Mounting, Scope, Stack};
 use crate::policy::{OnUndecodable, OrderBy, Retry};
@@ -58,31 +57,13 @@ impl<'m, B: Broker, S: Send + Sync + 'static> BrokerScope<'m, B, S> {
 impl<B: Broker, S: Send + Sync + 'static, L: Layers> BrokerScope<'_, B, S, L> {
     /// Mounts a handler. What is set on the answer holds for its subscription.
     pub fn include<H: Included<S>>(&mut self, handler: H) -> &mut Subscription<B> {
-        let mut definition = handler.definition();
-        if !self.prefix.is_empty() {
-            definition.name = Cow::Owned(format!("{}{}", self.prefix, definition.name));
-        }
         let (state, layers) = (self.state.clone(), self.layers.clone());
-        let settings = Settings {
-            batch: definition.batch.then(Batch::default),
-            ..Settings::default()
-        };
+        let definition = handler.definition();
         let make = Box::new(move |publisher: Publisher| {
             let scope = Scope { state, publisher };
             handler.into_handler(Mounting { scope, layers })
         });
-        let mounts = &mut self.mounts.subscriptions;
-        mounts.push(Mount {
-            subscription: Subscription {
-                definition,
-                source: SourceChoice::ByName,
-                settings,
-                codec: self.codec.clone(),
-            },
-            make,
-        });
-        let last = mounts.len() - 1;
-        &mut mounts[last].subscription
+        self.mounts.mount(&self.prefix, self.codec.clone(), definition, make)
     }
 
     /// Lends a scope whose handlers have `layer` around them, inside the layers of this scope.
@@ -236,10 +217,16 @@ impl<B: Broker> Subscription<B> {
 
     /// What is wrong with the settings, as a sentence that names the fix.
     pub(super) fn problem(&self) -> Option<String> {
-        if self.settings.batch.is_some() && !self.definition.batch {
-            return Some(
-                "`.batch(..)` is set, but the handler takes one message: let its first parameter be `&[T]`".into(),
-            );
+        if let Some(batch) = self.settings.batch.filter(|_| !self.definition.batch) {
+            let usual = Batch::default();
+            let set = if batch.size == usual.size && batch.age != usual.age {
+                ".batch_age(..)"
+            } else {
+                ".batch(..)"
+            };
+            return Some(format!(
+                "`{set}` is set, but the handler takes one message: let its first parameter be `&[T]`"
+            ));
         }
         self.dead_letter_problem().or_else(|| self.settings.problem())
     }

@@ -13,7 +13,7 @@ use super::signals::Signals;
 use super::{AppError, AppHandle, Running, RustStream};
 
 pub(super) async fn start(app: RustStream) -> Result<Running, AppError> {
-    app.check()?;
+    app.examine().result()?;
     let RustStream {
         info,
         brokers,

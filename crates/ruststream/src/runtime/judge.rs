@@ -130,13 +130,13 @@ fn failed(shared: &Shared, message: &Incoming<'_>, failure: &Failure) -> Decisio
         Some(wait) => {
             if let Some(others) = shared.may_tell() {
                 tracing::warn!(
-                    subscription = %shared.name, attempt = message.attempt(), kind = ?failure.kind(), error = failure.text(), ?wait,
-                    others, "a message failed and will be tried again"
+                    subscription = %shared.name, handler = shared.handler, id = id(message), key = key(message), attempt = message.attempt(),
+                    kind = ?failure.kind(), error = failure.text(), ?wait, others, "a message failed and will be tried again"
                 );
             } else {
                 tracing::debug!(
-                    subscription = %shared.name, attempt = message.attempt(), kind = ?failure.kind(), error = failure.text(), ?wait,
-                    "a message failed and will be tried again"
+                    subscription = %shared.name, handler = shared.handler, id = id(message), key = key(message), attempt = message.attempt(),
+                    kind = ?failure.kind(), error = failure.text(), ?wait, "a message failed and will be tried again"
                 );
             }
             again(shared, message, wait)
@@ -148,6 +148,18 @@ fn failed(shared: &Shared, message: &Incoming<'_>, failure: &Failure) -> Decisio
             failure.text().to_owned(),
         ),
     }
+}
+
+/// Which message a line of the log is about.
+fn id<'a>(message: &Incoming<'a>) -> Option<&'a str> {
+    message.headers().get_str(header::MESSAGE_ID)
+}
+
+/// The key of a message, as far as it is short and text.
+fn key<'a>(message: &Incoming<'a>) -> Option<&'a str> {
+    const SHOWN: usize = 64;
+    let key = message.key()?;
+    std::str::from_utf8(key).ok().filter(|key| key.len() <= SHOWN)
 }
 
 /// The wait after `attempt` failed, or `None` if it was the last.
@@ -172,7 +184,10 @@ fn judge_undecodable(shared: &Shared, message: &Incoming<'_>, text: String) -> D
         }
         OnUndecodable::Retry => failed(shared, message, &Failure::new(FailureKind::Error, text)),
         OnUndecodable::Drop => {
-            tracing::warn!(subscription = %shared.name, error = text, "an undecodable message was thrown away");
+            tracing::warn!(
+                subscription = %shared.name, handler = shared.handler, id = id(message), key = key(message), attempt = message.attempt(),
+                error = text, "an undecodable message was thrown away"
+            );
             judge_said(shared, message, HandlerOutcome::Drop)
         }
     }
@@ -196,8 +211,8 @@ fn again(shared: &Shared, message: &Incoming<'_>, wait: Duration) -> Decision {
 /// under `<name>.dead`.
 fn bury(shared: &Shared, message: &Incoming<'_>, reason: DeadReason, error: String) -> Decision {
     tracing::error!(
-        subscription = %shared.name, attempt = message.attempt(), %reason, error,
-        "a message becomes a dead letter"
+        subscription = %shared.name, handler = shared.handler, id = id(message), key = key(message), attempt = message.attempt(),
+        %reason, error, "a message becomes a dead letter"
     );
     let letter = DeadLetter {
         reason,

@@ -10,11 +10,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::Settings;
 use crate::publish::Pool;
-use crate::transport::{Capabilities, TransportError};
+use crate::transport::{Capabilities, TransportError, without_secrets};
 
 /// What the parts of one subscription share.
 pub(crate) struct Shared {
     pub(crate) name: Arc<str>,
+    /// The name of the handler.
+    pub(crate) handler: &'static str,
     pub(crate) settings: Settings,
     pub(crate) capabilities: Capabilities,
     pub(crate) counts: Counts,
@@ -114,6 +116,7 @@ pub(crate) enum Side {
 impl Shared {
     pub(crate) fn new(
         name: Arc<str>,
+        handler: &'static str,
         settings: Settings,
         capabilities: Capabilities,
         signals: Signals,
@@ -121,6 +124,7 @@ impl Shared {
     ) -> Self {
         Self {
             name,
+            handler,
             settings,
             capabilities,
             counts: Counts::default(),
@@ -248,5 +252,6 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         }
         cause = error.source();
     }
-    text
+    // The words of a client library are not ours.
+    without_secrets(&text).into_owned()
 }

@@ -23,6 +23,16 @@ pub trait Broker: Send + Sync + 'static {
         self.source(name)
     }
 
+    /// Says what is wrong with the settings themselves, without connecting: a wrong URL, a file in no folder. The command
+    /// `check` asks for it.
+    ///
+    /// # Errors
+    ///
+    /// A permanent one, whose text names what is at fault and the fix.
+    fn check(&self) -> Result<(), TransportError> {
+        Ok(())
+    }
+
     /// Connects, within a deadline of the broker's own.
     ///
     /// # Errors

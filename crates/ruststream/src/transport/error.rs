@@ -1,7 +1,10 @@
 //! What can go wrong between the runtime and a broker.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+
+use super::without_secrets;
 
 type Cause = Box<dyn Error + Send + Sync>;
 
@@ -45,12 +48,18 @@ pub enum ErrorKind {
 }
 
 impl TransportError {
-    /// An error of this kind; `message` says what happened, to what, and what to do about it.
+    /// An error of this kind; `message` says what happened, to what, and what to do about it. The passwords of URLs in it are
+    /// not shown.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        let message = message.into();
+        let message = match without_secrets(&message) {
+            Cow::Borrowed(_) => message,
+            Cow::Owned(shown) => shown,
+        };
         Self {
             inner: Box::new(Inner {
                 kind,
-                message: message.into(),
+                message,
                 cause: None,
             }),
         }

@@ -31,6 +31,7 @@ mod delivery;
 mod error;
 mod fetch;
 mod publish;
+mod secret;
 mod settle;
 mod verdict;
 
@@ -40,5 +41,6 @@ pub use delivery::Delivery;
 pub use error::{ErrorKind, PublishError, TransportError};
 pub use fetch::Fetch;
 pub use publish::Publish;
+pub(crate) use secret::without_secrets;
 pub use settle::{Settle, Settled};
 pub use verdict::{DeadLetter, DeadReason, Verdict};
