@@ -10,7 +10,7 @@ use ruststream::transport::{Broker, ErrorKind, TransportError};
 use crate::connection::RedisConnection;
 use crate::credentials::{CredentialProvider, Provider};
 use crate::names::check_group;
-use crate::source::RedisSource;
+use crate::source::{Form, RedisSource};
 use crate::topology::{Node, Topology};
 
 /// The consumer group unless another is named.
@@ -56,6 +56,7 @@ pub(crate) struct Settings {
     pub(crate) connect_timeout: Duration,
     pub(crate) max_payload: usize,
     pub(crate) group: Arc<str>,
+    pub(crate) form: Form,
 }
 
 impl RedisBroker {
@@ -150,6 +151,12 @@ impl RedisBroker {
         }
     }
 
+    /// Sets what a name stands for: a [stream](Form::Stream) unless set. It holds for subscriptions by name and for what is published;
+    /// a subscription can be given another [source](crate::RedisSource), a publish other [options](crate::RedisPublish).
+    pub fn form(self, form: Form) -> Self {
+        self.with(|settings| settings.form = form)
+    }
+
     /// Sets how long the server may take to answer a command before the link to it is given up: 3 s unless set.
     pub fn command_timeout(self, timeout: Duration) -> Self {
         self.with(|settings| settings.command_timeout = timeout.max(Duration::from_millis(1)))
@@ -187,6 +194,7 @@ impl Settings {
             connect_timeout: Duration::from_secs(3),
             max_payload: DEFAULT_MAX_PAYLOAD,
             group: DEFAULT_GROUP.into(),
+            form: Form::default(),
         }
     }
 
@@ -207,7 +215,8 @@ impl Broker for RedisBroker {
     }
 
     fn source(&self, name: &str) -> RedisSource {
-        RedisSource::stream(name)
+        let form = self.settings.as_ref().map(|settings| settings.form).unwrap_or_default();
+        RedisSource::of(form, name)
     }
 
     fn check(&self) -> Result<(), TransportError> {

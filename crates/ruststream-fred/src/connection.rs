@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ruststream::transport::{Connection, TransportError};
 
 use crate::broker::Settings;
+use crate::dead_letters::DeadLetters;
 use crate::hub::Hub;
 use crate::publish::RedisPublisher;
 use crate::wakes::Wakes;
@@ -32,6 +34,7 @@ use crate::wakes::Wakes;
 pub struct RedisConnection {
     hub: Arc<Hub>,
     wakes: Wakes,
+    dropped: Arc<AtomicU64>,
 }
 
 impl RedisConnection {
@@ -41,7 +44,23 @@ impl RedisConnection {
         Ok(Self {
             hub,
             wakes: Wakes::default(),
+            dropped: Arc::default(),
         })
+    }
+
+    /// The dead letters, to list, show, replay and purge.
+    pub fn dead_letters(&self) -> DeadLetters<'_> {
+        DeadLetters::new(self)
+    }
+
+    /// How many messages of channels were dropped since the connection was made, because their consumers were slower than the
+    /// channel; see [`RedisChannel`](crate::RedisChannel#slow-consumers).
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn dropped_count(&self) -> &Arc<AtomicU64> {
+        &self.dropped
     }
 
     pub(crate) fn hub(&self) -> &Arc<Hub> {

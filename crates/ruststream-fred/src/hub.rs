@@ -1,5 +1,6 @@
 //! The links of one connection: which there are, and how a call finds the right one.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use fred::interfaces::Resp3Frame as Frame;
 use fred::types::Value;
+use fred::types::config::Config;
 use ruststream::transport::ErrorKind;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -154,6 +156,14 @@ impl Hub {
     pub(crate) async fn own_link(&self, slot: u16) -> Result<Link, Failure> {
         let shared = self.link(slot).await?;
         Box::pin(self.open(shared.node())).await
+    }
+
+    /// As [`own_link`](Self::own_link), for a link on which so many messages of channels may wait.
+    pub(crate) async fn own_link_for(&self, slot: u16, buffer: usize) -> Result<Link, Failure> {
+        let shared = self.link(slot).await?;
+        let config = Box::pin(self.config()).await?;
+        let most = self.settings.connect_timeout;
+        Box::pin(Link::open_with(&config, shared.node(), most, buffer)).await
     }
 
     /// A link to each node: of a cluster all primaries, else the one server.
@@ -318,14 +328,17 @@ impl Hub {
     }
 
     async fn open(&self, node: &Node) -> Result<Link, Failure> {
-        let most = self.settings.connect_timeout;
-        match &self.settings.credentials {
-            None => Link::open(&self.settings.config, node, most).await,
-            Some(provider) => {
-                let config = provider.apply(&self.settings.config, most).await?;
-                Link::open(&config, node, most).await
-            }
-        }
+        let config = self.config().await?;
+        Link::open(&config, node, self.settings.connect_timeout).await
+    }
+
+    /// The settings of a link, with credentials of now.
+    async fn config(&self) -> Result<Cow<'_, Config>, Failure> {
+        let config = &self.settings.config;
+        Ok(match &self.settings.credentials {
+            None => Cow::Borrowed(config),
+            Some(provider) => Cow::Owned(provider.apply(config, self.settings.connect_timeout).await?),
+        })
     }
 }
 

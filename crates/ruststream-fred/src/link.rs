@@ -8,18 +8,26 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
+use fred::bytes_utils::Str;
 use fred::clients::Client;
-use fred::interfaces::{ClientLike, Resp3Frame as Frame};
+use fred::interfaces::{ClientLike, EventInterface as _, PubsubInterface as _, Resp3Frame as Frame};
 use fred::types::config::{Config, ConnectionConfig, PerformanceConfig, ServerConfig, TcpConfig};
-use fred::types::{ClusterHash, CustomCommand, RespVersion, Value};
+use fred::types::{ClusterHash, CustomCommand, Message, RespVersion, Value};
 use futures_util::FutureExt as _;
 use ruststream::transport::ErrorKind;
+use tokio::sync::broadcast::Receiver as BroadcastReceiver;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+use crate::beside::Kind;
 use crate::error::Failure;
 use crate::topology::Node;
+
+/// How many messages of channels wait on a link that is there for something else.
+const FEW: usize = 64;
 
 /// One connection. Dropping it closes the socket at once.
 pub(crate) struct Link {
@@ -36,6 +44,16 @@ pub(crate) struct Link {
 impl Link {
     /// Connects to `node`, within `most`.
     pub(crate) async fn open(config: &Config, node: &Node, most: Duration) -> Result<Self, Failure> {
+        Self::open_with(config, node, most, FEW).await
+    }
+
+    /// As [`open`](Self::open); so many messages of channels wait on the link before the oldest are dropped.
+    pub(crate) async fn open_with(
+        config: &Config,
+        node: &Node,
+        most: Duration,
+        buffer: usize,
+    ) -> Result<Self, Failure> {
         let config = Config {
             server: ServerConfig::new_centralized(node.host(), node.port()),
             version: RespVersion::RESP3,
@@ -54,6 +72,7 @@ impl Link {
         };
         let performance = PerformanceConfig {
             default_command_timeout: Duration::ZERO,
+            broadcast_channel_capacity: buffer,
             ..PerformanceConfig::default()
         };
         let client = Client::new(config, Some(performance), Some(connection), None);
@@ -158,6 +177,36 @@ impl Link {
         Ok(answers)
     }
 
+    /// What is heard on this link from now on.
+    pub(crate) fn hears(&self) -> Heard {
+        Heard {
+            messages: self.client.message_rx(),
+            ended: self.ended.clone(),
+            bell: None,
+        }
+    }
+
+    /// Subscribes, and returns when the server has heard of it.
+    pub(crate) async fn subscribe(&self, kind: Kind, name: &str, most: Duration) -> Result<(), Failure> {
+        let client = &self.client;
+        let name = name.to_owned();
+        match kind {
+            Kind::Pattern => self.within(most, Box::pin(client.psubscribe(name))).await?,
+            Kind::Shard => self.within(most, Box::pin(client.ssubscribe(name))).await?,
+            _ => self.within(most, Box::pin(client.subscribe(name))).await?,
+        }
+        // fred does not wait for the server's word; what is asked after it is answered after it.
+        self.call("PING", Vec::new(), most).await.map(drop)
+    }
+
+    /// Listens to a channel on which others ring.
+    pub(crate) async fn listen(&self, bell: &str, most: Duration) -> Result<Heard, Failure> {
+        let mut heard = self.hears();
+        self.subscribe(Kind::Channel, bell, most).await?;
+        heard.expect_bell(bell);
+        Ok(heard)
+    }
+
     async fn within<T>(
         &self,
         deadline: Duration,
@@ -200,6 +249,76 @@ impl Link {
             self.give_up();
         }
         failure
+    }
+}
+
+/// What comes by the channels that a link has subscribed to.
+pub(crate) struct Heard {
+    messages: BroadcastReceiver<Message>,
+    ended: watch::Receiver<bool>,
+    bell: Option<String>,
+}
+
+/// One thing that was heard.
+pub(crate) enum News {
+    /// A message of a channel.
+    Message { channel: Str, value: Bytes },
+    /// Someone keeps something back.
+    Bell,
+    /// So many messages were dropped, since they were not taken soon enough.
+    Dropped(u64),
+    /// The link has ended.
+    Over,
+}
+
+impl Heard {
+    /// Messages of this channel are no messages.
+    pub(crate) fn expect_bell(&mut self, bell: &str) {
+        self.bell = Some(bell.to_owned());
+    }
+
+    pub(crate) async fn next(&mut self) -> News {
+        let heard = tokio::select! {
+            biased;
+            heard = self.messages.recv() => heard,
+            _ = self.ended.wait_for(|ended| *ended) => return News::Over,
+        };
+        match heard {
+            Ok(message) => self.read(message),
+            Err(RecvError::Lagged(count)) => News::Dropped(count),
+            Err(RecvError::Closed) => News::Over,
+        }
+    }
+
+    /// What is there already.
+    pub(crate) fn try_next(&mut self) -> Option<News> {
+        match self.messages.try_recv() {
+            Ok(message) => Some(self.read(message)),
+            Err(TryRecvError::Lagged(count)) => Some(News::Dropped(count)),
+            Err(TryRecvError::Empty | TryRecvError::Closed) => None,
+        }
+    }
+
+    /// Waits until someone rings; for ever once the link has ended.
+    pub(crate) async fn rung(&mut self) {
+        if matches!(self.next().await, News::Over) {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn read(&self, message: Message) -> News {
+        if self.bell.as_deref().is_some_and(|bell| *message.channel == *bell) {
+            return News::Bell;
+        }
+        let value = match message.value {
+            Value::Bytes(value) => value,
+            Value::String(text) => text.into_inner(),
+            other => other.into_bytes().unwrap_or_default(),
+        };
+        News::Message {
+            channel: message.channel,
+            value,
+        }
     }
 }
 

@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fred::types::Value;
-use ruststream::message::Outgoing;
+use ruststream::message::{Outgoing, TransportOptions};
 use ruststream::transport::{ErrorKind, Publish, PublishError, TransportError};
 
 use crate::error::{Failure, Sign};
 use crate::hub::Hub;
-use crate::message;
-use crate::names::{beside, check_name, slot_of};
+use crate::names::{beside as in_slot, check_name, slot_of};
 use crate::script::Script;
-use crate::stream::time;
+use crate::source::Form;
+use crate::stream::{EntryId, time};
 use crate::wakes::Wakes;
+use crate::{beside, envelope, message};
 
 /// How many commands go into one pipeline: bounds what one publish keeps of others waiting.
 const PIPELINE: usize = 512;
@@ -23,10 +24,53 @@ const PIPELINE: usize = 512;
 /// Keeps a packed message until it is due. KEYS: delayed, wake; ARGV: milliseconds, packed message.
 static DELAY: Script = Script::new(include_str!("stream/lua/delay.lua"));
 
+/// What Redis lets one say of a publish, beside headers, key and delay.
+///
+/// # Examples
+///
+/// ```
+/// use ruststream_fred::{Form, RedisPublish};
+///
+/// # async fn example(publisher: ruststream::publish::Publisher) -> Result<(), ruststream::transport::PublishError> {
+/// publisher.publish("jobs", &7u64).options(RedisPublish::default().form(Form::List)).await?;
+/// publisher.publish("readings", &21.5f64).options(RedisPublish::default().max_length(10_000)).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RedisPublish {
+    form: Option<Form>,
+    id: Option<EntryId>,
+    max_length: Option<u64>,
+}
+
+impl RedisPublish {
+    /// Sets what the destination is: [that of the broker](crate::RedisBroker::form) unless set.
+    pub fn form(mut self, form: Form) -> Self {
+        self.form = Some(form);
+        self
+    }
+
+    /// Sets the id of the entry of a stream, in place of the time of the server. It has to be greater than those of all entries, or the
+    /// publish is refused: so a message that may have been sent before is not added twice. Not kept through a delay.
+    pub fn id(mut self, id: EntryId) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// Removes the oldest entries of the stream beyond about so many, also those that no one has handled yet. A retention of the
+    /// [subscription](crate::RedisStream::retention) removes none of those. Not kept through a delay.
+    pub fn max_length(mut self, entries: u64) -> Self {
+        self.max_length = Some(entries);
+        self
+    }
+}
+
+impl TransportOptions for RedisPublish {}
+
 /// Sends messages. What many tasks publish at the same time shares round trips.
 ///
-/// The destination of a message is the name of a stream, which needs no making. A delayed message is kept in a sorted set
-/// beside the stream, and moved into it when it is due by any process that reads the stream.
+/// The destination of a message is the name of a stream, or what [`Form`] and [`RedisPublish`] say; none needs making. A
+/// delayed message is kept in a sorted set beside it, and moved when it is due by any process that reads there.
 #[derive(Clone)]
 pub struct RedisPublisher {
     hub: Arc<Hub>,
@@ -55,7 +99,23 @@ impl RedisPublisher {
         Ok(())
     }
 
+    /// What the destination of a message is.
+    fn form(&self, message: &Outgoing<'_>) -> Form {
+        let options = message.options::<RedisPublish>();
+        options
+            .and_then(|options| options.form)
+            .unwrap_or(self.hub.settings().form)
+    }
+
     async fn delay(&self, message: &Outgoing<'_>) -> Result<(), Failure> {
+        if self.form(message) == Form::Stream {
+            self.delay_entry(message).await
+        } else {
+            beside::delay(&self.hub, &self.wakes, message).await
+        }
+    }
+
+    async fn delay_entry(&self, message: &Outgoing<'_>) -> Result<(), Failure> {
         let name = message.destination();
         let packed = message::pack(message, fastrand::u64(..));
         let after = time::millis(message.delay());
@@ -63,7 +123,7 @@ impl RedisPublisher {
             .run(
                 &self.hub,
                 slot_of(name),
-                &[&beside(name, "delayed"), &beside(name, "wake")],
+                &[&in_slot(name, "delayed"), &in_slot(name, "wake")],
                 |values| {
                     values.push(after.into());
                     values.push(Value::Bytes(packed.clone()));
@@ -75,8 +135,9 @@ impl RedisPublisher {
     }
 
     async fn one(&self, message: &Outgoing<'_>) -> Result<(), Failure> {
+        let form = self.form(message);
         self.hub
-            .call(slot_of(message.destination()), "XADD", || added(message))
+            .call(slot_of(message.destination()), word(form), || arguments(form, message))
             .await?;
         Ok(())
     }
@@ -112,7 +173,11 @@ impl RedisPublisher {
     ) {
         let commands = positions
             .iter()
-            .map(|position| ("XADD", added(&messages[*position])))
+            .map(|position| {
+                let message = &messages[*position];
+                let form = self.form(message);
+                (word(form), arguments(form, message))
+            })
             .collect();
         let answers = match self.hub.link(slot).await {
             Ok(link) => {
@@ -187,11 +252,34 @@ impl fmt::Debug for RedisPublisher {
     }
 }
 
-/// The arguments of `XADD`.
-fn added(message: &Outgoing<'_>) -> Vec<Value> {
-    let mut values = Vec::with_capacity(2 + message::count(message));
-    values.push(Value::Bytes(Bytes::copy_from_slice(message.destination().as_bytes())));
-    values.push(Value::from_static_str("*"));
+/// The command that sends a message.
+fn word(form: Form) -> &'static str {
+    match form {
+        Form::Stream => "XADD",
+        Form::List | Form::PlainList => "LPUSH",
+        Form::Channel => "PUBLISH",
+        Form::ShardedChannel => "SPUBLISH",
+    }
+}
+
+/// Its arguments.
+fn arguments(form: Form, message: &Outgoing<'_>) -> Vec<Value> {
+    let destination = Value::Bytes(Bytes::copy_from_slice(message.destination().as_bytes()));
+    if form != Form::Stream {
+        return vec![destination, Value::Bytes(envelope::write(message, b""))];
+    }
+    let options = message.options::<RedisPublish>();
+    let mut values = Vec::with_capacity(5 + message::count(message));
+    values.push(destination);
+    if let Some(length) = options.and_then(|options| options.max_length) {
+        values.push(Value::from_static_str("MAXLEN"));
+        values.push(Value::from_static_str("~"));
+        values.push(i64::try_from(length).unwrap_or(i64::MAX).into());
+    }
+    match options.and_then(|options| options.id) {
+        Some(id) => values.push(id.to_string().into()),
+        None => values.push(Value::from_static_str("*")),
+    }
     message::write_values(message, &mut values);
     values
 }

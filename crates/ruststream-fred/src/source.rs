@@ -1,164 +1,116 @@
-//! What a subscription reads.
+//! What a subscription by name reads, and what a plain name stands for.
 
-use std::sync::Arc;
-use std::time::Duration;
+use ruststream::transport::{Capabilities, Source, TransportError};
 
-use ruststream::transport::{Capabilities, ErrorKind, Source, TransportError};
-
+use crate::any::{RedisFetch, RedisSettle};
+use crate::channel::RedisChannel;
 use crate::connection::RedisConnection;
-use crate::names::{check_group, check_name};
-use crate::stream::{self, EntryId, StreamFetch, StreamSettle};
+use crate::list::RedisList;
+use crate::stream::RedisStream;
 
-/// The lease unless another is set.
-const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+/// What a name stands for, where a subscription or a publish says nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Form {
+    /// A stream, read by a consumer group.
+    #[default]
+    Stream,
+    /// A list, whose messages are held in the server until they are settled.
+    List,
+    /// A list, whose messages are gone once they were taken.
+    PlainList,
+    /// A channel: who listens gets the message, no one else.
+    Channel,
+    /// A sharded channel.
+    ShardedChannel,
+}
 
-/// A stream, read by a consumer group.
-///
-/// Subscriptions of one group share its messages, in any number of processes; each group gets every message. A group is made
-/// when it is first read, and made again if the server lost it.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use ruststream::transport::Source;
-/// use ruststream_fred::{RedisSource, Retention, Start};
-///
-/// let orders = RedisSource::stream("orders")
-///     .group("billing")
-///     .start(Start::Now)
-///     .lease(Duration::from_secs(10))
-///     .retention(Retention::Acked);
-/// assert!(orders.check().is_ok());
-/// assert!(RedisSource::stream("").check().is_err());
-/// ```
+/// A stream, a list or a channel: what subscriptions by name read. The types it is made of have their settings, and can be given to
+/// a subscription as they are.
 #[derive(Debug, Clone)]
-pub struct RedisSource {
-    pub(crate) name: Arc<str>,
-    /// That of the broker where none is named.
-    pub(crate) group: Option<Arc<str>>,
-    pub(crate) start: Start,
-    pub(crate) lease: Duration,
-    pub(crate) retention: Retention,
-}
-
-/// Where a consumer group begins when it is made. One that is there goes on where it stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub enum Start {
-    /// With the oldest entry of the stream, so that what was published before the group was made is not lost.
-    #[default]
-    Beginning,
-    /// With the first entry added after the group was made.
-    Now,
-    /// With the first entry behind this one.
-    After(EntryId),
-}
-
-impl Start {
-    pub(crate) fn word(self) -> String {
-        match self {
-            Self::Beginning => "0".to_owned(),
-            Self::Now => "$".to_owned(),
-            Self::After(id) => id.to_string(),
-        }
-    }
-}
-
-/// Which entries a stream keeps. None of these removes an entry that a group has not acked.
-///
-/// The stream is looked at about once a second, by one of the consumers of each group. Where several groups read a stream, set the same
-/// for all: the strictest wins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Retention {
-    /// All of them: the stream grows until someone trims it.
-    #[default]
-    All,
-    /// Those that a group has yet to ack: the stream is a queue. A group that is made later finds nothing of what was acked before.
-    Acked,
-    /// About so many of the newest. Redis keeps entries in blocks of a hundred or so, and removes whole blocks.
-    Length(u64),
-    /// Those that are not older than this.
-    Age(Duration),
+pub enum RedisSource {
+    /// A stream.
+    Stream(RedisStream),
+    /// A list.
+    List(RedisList),
+    /// A channel, or channels that match.
+    Channel(RedisChannel),
 }
 
 impl RedisSource {
-    /// The stream of this key. It needs no making.
-    pub fn stream(name: &str) -> Self {
-        Self {
-            name: name.into(),
-            group: None,
-            start: Start::default(),
-            lease: DEFAULT_LEASE,
-            retention: Retention::default(),
+    pub(crate) fn of(form: Form, name: &str) -> Self {
+        match form {
+            Form::Stream => RedisStream::new(name).into(),
+            Form::List => RedisList::new(name).into(),
+            Form::PlainList => RedisList::new(name).at_most_once().into(),
+            Form::Channel => RedisChannel::new(name).into(),
+            Form::ShardedChannel => RedisChannel::sharded(name).into(),
         }
     }
+}
 
-    /// Names the consumer group, in place of [that of the broker](crate::RedisBroker::group).
-    pub fn group(mut self, name: &str) -> Self {
-        self.group = Some(name.into());
-        self
+impl From<RedisStream> for RedisSource {
+    fn from(stream: RedisStream) -> Self {
+        Self::Stream(stream)
     }
+}
 
-    /// Sets where the group begins when it is made: [`Start::Beginning`] unless set.
-    pub fn start(mut self, start: Start) -> Self {
-        self.start = start;
-        self
+impl From<RedisList> for RedisSource {
+    fn from(list: RedisList) -> Self {
+        Self::List(list)
     }
+}
 
-    /// Sets for how long a consumer may be silent before others take what it holds: 30 seconds unless set, and at least 10 ms.
-    ///
-    /// While handlers work, the idle time of their entries is reset, so this bounds how long a message waits after its process was
-    /// killed. It should be the same in all services of a group.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease.max(Duration::from_millis(10));
-        self
-    }
-
-    /// Sets which entries the stream keeps: [`Retention::All`] unless set.
-    pub fn retention(mut self, retention: Retention) -> Self {
-        self.retention = retention;
-        self
+impl From<RedisChannel> for RedisSource {
+    fn from(channel: RedisChannel) -> Self {
+        Self::Channel(channel)
     }
 }
 
 impl Source for RedisSource {
     type Connection = RedisConnection;
-    type Fetch = StreamFetch;
-    type Settle = StreamSettle;
+    type Fetch = RedisFetch;
+    type Settle = RedisSettle;
 
     fn name(&self) -> &str {
-        &self.name
+        match self {
+            Self::Stream(stream) => stream.name(),
+            Self::List(list) => list.name(),
+            Self::Channel(channel) => channel.name(),
+        }
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::none()
-            .with_lease(self.lease)
-            .with_delay()
-            .with_dead_letters()
-            .with_attempts()
+        match self {
+            Self::Stream(stream) => stream.capabilities(),
+            Self::List(list) => list.capabilities(),
+            Self::Channel(channel) => channel.capabilities(),
+        }
     }
 
     fn check(&self) -> Result<(), TransportError> {
-        check_name(&self.name)?;
-        if let Some(group) = &self.group {
-            check_group(group)?;
+        match self {
+            Self::Stream(stream) => stream.check(),
+            Self::List(list) => list.check(),
+            Self::Channel(channel) => channel.check(),
         }
-        if let Retention::Length(0) = self.retention {
-            return Err(TransportError::new(
-                ErrorKind::Invalid,
-                format!(
-                    "the stream {:?} is to keep no entries: use `Retention::Acked` to keep those that are not acked yet",
-                    self.name
-                ),
-            ));
-        }
-        Ok(())
     }
 
-    async fn open(&self, connection: &RedisConnection) -> Result<(StreamFetch, StreamSettle), TransportError> {
-        self.check()?;
-        Ok(stream::open(self, connection).await?)
+    async fn open(&self, connection: &RedisConnection) -> Result<(RedisFetch, RedisSettle), TransportError> {
+        Ok(match self {
+            Self::Stream(stream) => {
+                let (fetch, settle) = stream.open(connection).await?;
+                (RedisFetch::stream(fetch), RedisSettle::stream(settle))
+            }
+            Self::List(list) => {
+                let (fetch, settle) = list.open(connection).await?;
+                (RedisFetch::list(fetch), RedisSettle::item(settle))
+            }
+            Self::Channel(channel) => {
+                let (fetch, settle) = channel.open(connection).await?;
+                (RedisFetch::channel(fetch), RedisSettle::item(settle))
+            }
+        })
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ruststream::app::{Running, SubscriptionState};
 use ruststream::prelude::*;
 use ruststream::publish::Publisher;
-use ruststream_fred::{RedisBroker, RedisSource};
+use ruststream_fred::{RedisBroker, RedisStream};
 use servers::Proxy;
 use support::{PATIENCE, Server, cli};
 use tokio::time::{Instant, sleep, timeout};
@@ -58,7 +58,7 @@ impl Place {
         let running = RustStream::new(AppInfo::new("outage", "1"))
             .state(seen.clone())
             .with_broker(broker, |broker| {
-                let source = RedisSource::stream("orders").lease(Duration::from_secs(4));
+                let source = RedisStream::new("orders").lease(Duration::from_secs(4));
                 broker.include(note).source(source).workers(4);
             })
             .start()
@@ -189,10 +189,6 @@ async fn outage(fault: Fault, is_loaded: bool) {
         confirmed.extend(load.await.unwrap());
     }
     place.sees(&confirmed).await;
-    println!(
-        "{fault:?}, loaded {is_loaded}: resumed in {took:?}; {} confirmed",
-        confirmed.len()
-    );
     place.running.shutdown().await.unwrap();
     assert_eq!(place.server.pending("orders", "ruststream"), (0, 0));
 }

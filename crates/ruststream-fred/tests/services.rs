@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ruststream::prelude::*;
-use ruststream_fred::{RedisBroker, RedisSource};
+use ruststream_fred::{RedisBroker, RedisStream};
 use support::{PATIENCE, Server, cli};
 use tokio::time::sleep;
 
@@ -122,7 +122,7 @@ fn app(service: &Service) -> RustStream {
         .with_broker(
             RedisBroker::standalone(format!("redis://127.0.0.1:{}", service.port)),
             |broker| {
-                let source = RedisSource::stream("jobs").lease(service.lease);
+                let source = RedisStream::new("jobs").lease(service.lease);
                 let subscription = broker.include(do_job).source(source);
                 subscription
                     .workers(service.workers)
@@ -428,9 +428,9 @@ async fn undecodable_messages_are_set_aside_as_they_came() {
     place.publish(&jobs).await;
     place.counted("end", 100).await;
 
-    let mut dead = support::Reader::open(RedisSource::stream("jobs.dead"), &connection).await;
+    let mut dead = support::Reader::open(RedisStream::new("jobs.dead"), &connection).await;
     let letters = dead.take(4).await;
-    let mut by_payload: BTreeMap<&[u8], &ruststream_fred::RedisDelivery> = BTreeMap::new();
+    let mut by_payload: BTreeMap<&[u8], &ruststream_fred::StreamDelivery> = BTreeMap::new();
     for letter in &letters {
         assert_eq!(letter.headers().get_str("dead-letter-reason"), Some("undecodable"));
         assert_eq!(letter.headers().get_str("dead-letter-attempts"), Some("1"));

@@ -15,7 +15,7 @@ use ruststream::transport::{
     Broker as _, Connection as _, DeadLetter, DeadReason, Delivery as _, ErrorKind, Fetch as _, Publish as _,
     Settle as _, Source as _, Verdict,
 };
-use ruststream_fred::{EntryId, RedisBroker, RedisSource, Retention, Start, StreamEntry};
+use ruststream_fred::{EntryId, RedisBroker, RedisStream, Retention, Start, StreamEntry};
 use support::{Reader, Server, eventually, numbers, payloads, publish};
 use tokio::time::{Instant, sleep};
 
@@ -44,7 +44,7 @@ async fn a_group_begins_where_its_source_says() {
         ("some", Start::After(first), vec!["2", "3"]),
         ("new", Start::Now, vec!["4"]),
     ] {
-        let source = RedisSource::stream("orders").group(group).start(start);
+        let source = RedisStream::new("orders").group(group).start(start);
         let mut reader = Reader::open(source, &connection).await;
         if group == "new" {
             publish(&connection, "orders", &["4"]).await;
@@ -64,7 +64,7 @@ async fn a_lost_group_is_made_again_and_nothing_is_lost() {
     ] {
         let server = Server::start();
         let connection = server.connect().await;
-        let mut reader = Reader::open(RedisSource::stream("orders"), &connection).await;
+        let mut reader = Reader::open(RedisStream::new("orders"), &connection).await;
         publish(&connection, "orders", &["acked", "in hand"]).await;
         let mut taken = reader.take(2).await;
         let in_hand = taken.split_off(1);
@@ -97,7 +97,7 @@ async fn a_lost_group_is_made_again_and_nothing_is_lost() {
 async fn entries_deleted_while_pending_are_settled() {
     let server = Server::start();
     let connection = server.connect().await;
-    let source = RedisSource::stream("orders").lease(Duration::from_millis(300));
+    let source = RedisStream::new("orders").lease(Duration::from_millis(300));
     let mut dying = Reader::open(source.clone(), &connection).await;
     publish(&connection, "orders", &numbers(0..100)).await;
     let taken = dying.take(100).await;
@@ -121,10 +121,10 @@ async fn entries_deleted_while_pending_are_settled() {
 async fn retries_of_deleted_entries_are_settled() {
     let server = Server::start();
     let connection = server.connect().await;
-    let mut reader = Reader::open(RedisSource::stream("orders"), &connection).await;
+    let mut reader = Reader::open(RedisStream::new("orders"), &connection).await;
     publish(&connection, "orders", &["gone", "gone while it waits", "kept"]).await;
     let mut taken = reader.take(3).await;
-    let id = |delivery: &ruststream_fred::RedisDelivery| {
+    let id = |delivery: &ruststream_fred::StreamDelivery| {
         delivery
             .fields()
             .downcast_ref::<StreamEntry>()
@@ -160,9 +160,9 @@ async fn retention_is_kept(retention: Retention, bound: std::ops::RangeInclusive
     const DUE: &str = "{orders}:ruststream:group:ruststream:due";
     let server = Server::start();
     let connection = server.connect().await;
-    let source = RedisSource::stream("orders").retention(retention);
+    let source = RedisStream::new("orders").retention(retention);
     let mut reader = Reader::open(source, &connection).await;
-    let mut other = Reader::open(RedisSource::stream("orders").group("slow"), &connection).await;
+    let mut other = Reader::open(RedisStream::new("orders").group("slow"), &connection).await;
     publish(&connection, "orders", &["held", "retried"]).await;
     let mut held = reader.take(2).await;
     let retried = held.split_off(1);
@@ -216,7 +216,7 @@ async fn orphans_are_reclaimed_in_time_and_the_dead_consumer_is_removed() {
     const LEASE: Duration = Duration::from_millis(800);
     let server = Server::start();
     let dying_connection = server.connect().await;
-    let source = RedisSource::stream("orders").lease(LEASE);
+    let source = RedisStream::new("orders").lease(LEASE);
     let mut dying = Reader::open(source.clone(), &dying_connection).await;
     publish(&dying_connection, "orders", &numbers(0..20)).await;
     let taken = dying.take(20).await;
@@ -260,7 +260,7 @@ async fn an_idle_group_asks_for_little() {
     let server = Server::start();
     let connection = server.connect().await;
     let others = server.connect().await;
-    let source = RedisSource::stream("orders").lease(Duration::from_secs(4));
+    let source = RedisStream::new("orders").lease(Duration::from_secs(4));
     let mut one = Reader::open(source.clone(), &connection).await;
     let mut two = Reader::open(source, &others).await;
     publish(&connection, "orders", &["held"]).await;
@@ -290,7 +290,7 @@ async fn what_another_process_keeps_back_comes_at_its_time_to_an_idle_reader() {
     let server = Server::start();
     let connection = server.connect().await;
     let others = server.connect().await;
-    let mut reader = Reader::open(RedisSource::stream("orders"), &connection).await;
+    let mut reader = Reader::open(RedisStream::new("orders"), &connection).await;
     let mut late = Vec::new();
     for _ in 0..9 {
         // It waits, and knows of nothing.
@@ -313,10 +313,10 @@ async fn what_another_process_gives_back_comes_at_once() {
     let server = Server::start();
     let connection = server.connect().await;
     let others = server.connect().await;
-    let mut giving = Reader::open(RedisSource::stream("orders"), &others).await;
+    let mut giving = Reader::open(RedisStream::new("orders"), &others).await;
     publish(&connection, "orders", &["one"]).await;
     let taken = giving.take(1).await;
-    let mut reader = Reader::open(RedisSource::stream("orders"), &connection).await;
+    let mut reader = Reader::open(RedisStream::new("orders"), &connection).await;
     assert!(reader.is_quiet_for(Duration::from_millis(200)).await);
 
     let released = Instant::now();
@@ -337,7 +337,7 @@ async fn late_verdicts_of_every_kind_settle_nothing() {
     const LEASE: Duration = Duration::from_millis(300);
     let server = Server::start();
     let connection = server.connect().await;
-    let source = RedisSource::stream("orders").lease(LEASE);
+    let source = RedisStream::new("orders").lease(LEASE);
     for verdict in [
         Verdict::Ack,
         Verdict::Release,
@@ -363,7 +363,7 @@ async fn late_verdicts_of_every_kind_settle_nothing() {
 async fn any_client_can_write_messages_and_read_them() {
     let server = Server::start();
     let connection = server.connect().await;
-    let mut reader = Reader::open(RedisSource::stream("orders"), &connection).await;
+    let mut reader = Reader::open(RedisStream::new("orders"), &connection).await;
     server.cli(&["XADD", "orders", "5-1", "payload", "{\"id\":7}", "region", "eu"]);
     server.cli(&["XADD", "orders", "5-2", "id", "7"]);
 
@@ -387,7 +387,7 @@ async fn what_cannot_work_is_said_with_the_fix() {
     let server = Server::start();
     let connection = server.connect().await;
     server.cli(&["SET", "orders", "a text"]);
-    let error = RedisSource::stream("orders")
+    let error = RedisStream::new("orders")
         .open(&connection)
         .await
         .map(drop)
@@ -441,7 +441,7 @@ async fn what_cannot_work_is_said_with_the_fix() {
 async fn a_full_server_is_an_error_that_passes() {
     let server = Server::start();
     let connection = server.connect().await;
-    let mut reader = Reader::open(RedisSource::stream("orders"), &connection).await;
+    let mut reader = Reader::open(RedisStream::new("orders"), &connection).await;
     server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
     let error = connection
         .publisher()
@@ -462,7 +462,7 @@ async fn what_lay_in_the_link_for_longer_than_its_lease_is_not_handed_out() {
     const LEASE: Duration = Duration::from_millis(300);
     let server = Server::start();
     let connection = server.connect().await;
-    let source = RedisSource::stream("orders").lease(LEASE);
+    let source = RedisStream::new("orders").lease(LEASE);
     let mut paused = Reader::open(source.clone(), &connection).await;
     // Its read is on the way, and no one awaits it.
     assert!(paused.is_quiet_for(Duration::from_millis(60)).await);

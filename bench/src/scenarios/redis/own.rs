@@ -3,7 +3,7 @@
 use fred::interfaces::{ClientLike as _, KeysInterface as _, StreamsInterface as _};
 use ruststream::app::BrokerScope;
 use ruststream::transport::{Broker as _, Connection as _, Source as _};
-use ruststream_fred::{RedisBroker, RedisSource};
+use ruststream_fred::{RedisBroker, RedisStream};
 
 use super::{GROUP, Redis, hand, left};
 use crate::scenarios::halves::{self, Drive};
@@ -19,7 +19,7 @@ pub(super) async fn halves(trial: Trial<Redis>, drive: Drive) -> Result<(), Fail
     let client = trial.transport().client().await?;
     let stream = hand::filled(&trial, &client).await?;
     let connection = broker(&trial).connect().await?;
-    let pair = RedisSource::stream(&stream).group(GROUP).open(&connection).await?;
+    let pair = RedisStream::new(&stream).group(GROUP).open(&connection).await?;
     trial
         .timed(halves::drain(vec![pair], connection.publisher(), drive, trial.tally()))
         .await?;
@@ -32,14 +32,14 @@ pub(super) async fn halves(trial: Trial<Redis>, drive: Drive) -> Result<(), Fail
 /// A service, mounted so.
 pub(super) async fn service(
     trial: Trial<Redis>,
-    mount: impl FnOnce(&mut BrokerScope<'_, RedisBroker, Tally>, RedisSource) + Send,
+    mount: impl FnOnce(&mut BrokerScope<'_, RedisBroker, Tally>, RedisStream) + Send,
 ) -> Result<(), Failed> {
     let client = trial.transport().client().await?;
     let stream = hand::filled(&trial, &client).await?;
-    let source = RedisSource::stream(&stream).group(GROUP);
+    let source = RedisStream::new(&stream).group(GROUP);
     trial
         .timed(service::drain(broker(&trial), trial.tally(), |broker| {
-            mount(broker, source)
+            mount(broker, source);
         }))
         .await?;
     trial.expect("messages left", left(&client, &stream).await?, 0)?;

@@ -7,9 +7,9 @@ use fred::interfaces::Resp3Frame as Frame;
 use ruststream::message::HeaderMap;
 use tokio::time::Instant;
 
+use super::delivery::{StreamDelivery, StreamEntry};
 use super::shared::Shared;
 use super::time::EntryId;
-use crate::delivery::{RedisDelivery, StreamEntry};
 use crate::error::Failure;
 use crate::lease::{Chunk, Held};
 use crate::{message, reply};
@@ -124,18 +124,21 @@ impl Read {
         self,
         shared: &Shared,
         since: Instant,
-    ) -> impl Iterator<Item = RedisDelivery> + use<> {
+    ) -> impl Iterator<Item = StreamDelivery> + use<> {
         let chunk = Chunk::new(self.raw.iter().map(|raw| raw.id.clone()).collect(), since);
         shared.book.enter(&chunk);
         let consumer = Arc::clone(&shared.consumer);
-        self.raw.into_iter().enumerate().map(move |(index, raw)| RedisDelivery {
-            payload: raw.payload,
-            headers: raw.headers,
-            attempt: raw.count,
-            unfinished: raw.unfinished,
-            entry: StreamEntry::new(raw.entry, Arc::clone(&consumer)),
-            held: Held::new(Arc::clone(&chunk), index),
-        })
+        self.raw
+            .into_iter()
+            .enumerate()
+            .map(move |(index, raw)| StreamDelivery {
+                payload: raw.payload,
+                headers: raw.headers,
+                attempt: raw.count,
+                unfinished: raw.unfinished,
+                entry: StreamEntry::new(raw.entry, Arc::clone(&consumer)),
+                held: Held::new(Arc::clone(&chunk), index),
+            })
     }
 }
 

@@ -12,10 +12,10 @@ use fred::interfaces::Resp3Frame as Frame;
 use ruststream::transport::{ErrorKind, Fetch, TransportError};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::delivery::StreamDelivery;
 use super::entries::Read;
 use super::shared::{Settlement, Shared, Tended, What};
 use super::time::EntryId;
-use crate::delivery::RedisDelivery;
 use crate::error::{Failure, Sign};
 use crate::link::Link;
 
@@ -55,7 +55,7 @@ pub struct StreamFetch {
     first: bool,
     woken_by: Vec<Bytes>,
     /// Read and not handed out, because the room had become smaller.
-    rest: VecDeque<RedisDelivery>,
+    rest: VecDeque<StreamDelivery>,
     /// The largest payload seen of late.
     largest: usize,
     /// The size of a payload, on the average of late.
@@ -239,7 +239,7 @@ impl StreamFetch {
         }
     }
 
-    fn hand_out(&mut self, room: usize, into: &mut Vec<RedisDelivery>) {
+    fn hand_out(&mut self, room: usize, into: &mut Vec<StreamDelivery>) {
         for _ in 0..room {
             // What was lost while it waited here is for others to handle.
             match self.rest.pop_front() {
@@ -277,9 +277,9 @@ impl StreamFetch {
 }
 
 impl Fetch for StreamFetch {
-    type Delivery = RedisDelivery;
+    type Delivery = StreamDelivery;
 
-    async fn fetch(&mut self, room: usize, into: &mut Vec<RedisDelivery>) -> Result<(), TransportError> {
+    async fn fetch(&mut self, room: usize, into: &mut Vec<StreamDelivery>) -> Result<(), TransportError> {
         let before = into.len();
         loop {
             self.hand_out(room.max(1), into);

@@ -5,25 +5,29 @@
 //! there, its bytes where they were and safe from trimming, and a sorted set says when it is due. So nothing is copied, other groups of
 //! the stream see nothing of it, and what is pending in the first group is in someone's hands.
 
+mod delivery;
 mod entries;
 mod fetch;
 mod settle;
 mod shared;
+mod source;
 pub(crate) mod time;
 
 use std::sync::Arc;
 
+pub use delivery::{StreamDelivery, StreamEntry, StreamReceipt};
 pub use fetch::StreamFetch;
 pub use settle::StreamSettle;
+pub(crate) use settle::dead_fields;
+pub use source::{RedisStream, Retention, Start};
 pub use time::{EntryId, InvalidEntryId};
 
 use crate::connection::RedisConnection;
 use crate::error::Failure;
-use crate::source::RedisSource;
 use shared::Shared;
 
 pub(crate) async fn open(
-    source: &RedisSource,
+    source: &RedisStream,
     connection: &RedisConnection,
 ) -> Result<(StreamFetch, StreamSettle), Failure> {
     let shared = Arc::new(Shared::new(source, connection));

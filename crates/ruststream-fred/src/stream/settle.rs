@@ -8,9 +8,9 @@ use ruststream::message::header;
 use ruststream::transport::{DeadLetter, Settle, Settled, TransportError, Verdict};
 use tokio::time::Instant;
 
+use super::delivery::StreamReceipt;
 use super::shared::{Settlement, Shared, What};
 use super::time::since_epoch;
-use crate::delivery::RedisReceipt;
 use crate::error::Failure;
 
 /// How many ids one `XACK` bears.
@@ -37,10 +37,10 @@ impl StreamSettle {
     ///
     /// `XACK` asks for the group alone. So it serves only while this consumer's claim is younger than the lease; after that a
     /// script asks first whose the entry is.
-    async fn ack_fresh(&mut self, finished: &mut Vec<(RedisReceipt, Verdict)>) -> Result<usize, Failure> {
+    async fn ack_fresh(&mut self, finished: &mut Vec<(StreamReceipt, Verdict)>) -> Result<usize, Failure> {
         let now = Instant::now();
         let for_how_long = self.shared.lease * 2 / 3;
-        let is_fresh = |receipt: &RedisReceipt, verdict: &Verdict| {
+        let is_fresh = |receipt: &StreamReceipt, verdict: &Verdict| {
             matches!(verdict, Verdict::Ack) && receipt.held.chunk().is_fresh(now, for_how_long)
         };
         self.acks.clear();
@@ -78,7 +78,7 @@ impl StreamSettle {
     }
 
     /// Settles the rest by script, each entry only if it is still this consumer's.
-    async fn settle_rest(&mut self, finished: &mut Vec<(RedisReceipt, Verdict)>) -> Result<usize, Failure> {
+    async fn settle_rest(&mut self, finished: &mut Vec<(StreamReceipt, Verdict)>) -> Result<usize, Failure> {
         let settlements: Vec<Settlement> = finished
             .iter()
             .map(|(receipt, verdict)| Settlement {
@@ -96,9 +96,9 @@ impl StreamSettle {
 }
 
 impl Settle for StreamSettle {
-    type Receipt = RedisReceipt;
+    type Receipt = StreamReceipt;
 
-    async fn settle(&mut self, finished: &mut Vec<(RedisReceipt, Verdict)>) -> Result<Settled, TransportError> {
+    async fn settle(&mut self, finished: &mut Vec<(StreamReceipt, Verdict)>) -> Result<Settled, TransportError> {
         let before = finished.len();
         finished.retain(|(receipt, _)| !receipt.held.is_lost());
         let mut stale = before - finished.len();
@@ -165,7 +165,7 @@ fn what(verdict: &Verdict) -> What {
 }
 
 /// What a dead letter bears besides what it was published with; the same headers as those of every transport.
-fn dead_fields(letter: &DeadLetter) -> Vec<(&'static str, String)> {
+pub(crate) fn dead_fields(letter: &DeadLetter) -> Vec<(&'static str, String)> {
     vec![
         (header::DEAD_REASON, letter.reason.as_str().to_owned()),
         (header::DEAD_ERROR, letter.error.clone()),

@@ -8,16 +8,16 @@ use fred::interfaces::Resp3Frame as Frame;
 use fred::types::Value;
 use tokio::time::Instant;
 
+use super::delivery::StreamReader;
 use super::time::{EntryId, millis};
 use crate::connection::RedisConnection;
-use crate::delivery::StreamReader;
 use crate::error::Failure;
 use crate::hub::Hub;
 use crate::lease::Book;
 use crate::names::{beside, dead_of, slot_of};
 use crate::reply;
 use crate::script::Script;
-use crate::source::{RedisSource, Retention, Start};
+use crate::stream::{RedisStream, Retention, Start};
 use crate::wakes::{Wake, Wakes};
 
 static OPEN: Script = Script::new(include_str!("lua/open.lua"));
@@ -92,7 +92,7 @@ pub(super) struct SettledByScript {
 }
 
 impl Shared {
-    pub(super) fn new(source: &RedisSource, connection: &RedisConnection) -> Self {
+    pub(super) fn new(source: &RedisStream, connection: &RedisConnection) -> Self {
         let hub = Arc::clone(connection.hub());
         let stream = Arc::clone(&source.name);
         let group = source

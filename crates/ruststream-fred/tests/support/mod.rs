@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ruststream::message::Outgoing;
 use ruststream::transport::{Broker, Connection, Delivery, Fetch, Publish, Settle, Settled, Source, Verdict};
-use ruststream_fred::{RedisBroker, RedisConnection, RedisDelivery, RedisSource, StreamFetch, StreamSettle};
+use ruststream_fred::{RedisBroker, RedisConnection, RedisStream, StreamDelivery, StreamFetch, StreamSettle};
 use servers::{Instance, Kind, Settings};
 
 /// How long a test waits for what is to happen.
@@ -95,13 +95,13 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) async fn open(source: RedisSource, connection: &RedisConnection) -> Self {
+    pub(crate) async fn open(source: RedisStream, connection: &RedisConnection) -> Self {
         let (fetch, settle) = source.open(connection).await.unwrap();
         Self { fetch, settle }
     }
 
     /// The next deliveries, at least one; passing errors are followed by `recover`, as the runtime does it.
-    pub(crate) async fn next(&mut self, room: usize) -> Vec<RedisDelivery> {
+    pub(crate) async fn next(&mut self, room: usize) -> Vec<StreamDelivery> {
         let mut deliveries = Vec::new();
         let taking = async {
             loop {
@@ -119,7 +119,7 @@ impl Reader {
         deliveries
     }
 
-    pub(crate) async fn take(&mut self, count: usize) -> Vec<RedisDelivery> {
+    pub(crate) async fn take(&mut self, count: usize) -> Vec<StreamDelivery> {
         let mut deliveries = Vec::new();
         while deliveries.len() < count {
             deliveries.extend(self.next(count - deliveries.len()).await);
@@ -134,7 +134,7 @@ impl Reader {
         tokio::time::timeout(time, fetch).await.is_err()
     }
 
-    pub(crate) async fn end(&mut self, deliveries: Vec<RedisDelivery>, verdict: Verdict) -> Settled {
+    pub(crate) async fn end(&mut self, deliveries: Vec<StreamDelivery>, verdict: Verdict) -> Settled {
         let mut finished = deliveries
             .into_iter()
             .map(|delivery| (delivery.into_receipt(), verdict.clone()))
@@ -144,7 +144,7 @@ impl Reader {
         settled
     }
 
-    pub(crate) async fn ack(&mut self, deliveries: Vec<RedisDelivery>) -> Settled {
+    pub(crate) async fn ack(&mut self, deliveries: Vec<StreamDelivery>) -> Settled {
         self.end(deliveries, Verdict::Ack).await
     }
 }
@@ -161,7 +161,7 @@ pub(crate) async fn publish<P: AsRef<[u8]>>(connection: &RedisConnection, stream
     connection.publisher().publish(&messages).await.unwrap();
 }
 
-pub(crate) fn payloads(deliveries: &[RedisDelivery]) -> Vec<String> {
+pub(crate) fn payloads(deliveries: &[StreamDelivery]) -> Vec<String> {
     deliveries
         .iter()
         .map(|delivery| String::from_utf8(delivery.payload().to_vec()).unwrap())

@@ -66,6 +66,7 @@ pub trait Harness: Sized {
 )]
 pub struct Features {
     pub(super) shares: bool,
+    pub(super) stores: bool,
     pub(super) redelivers: bool,
     pub(super) returns: bool,
     pub(super) orders: bool,
@@ -79,6 +80,7 @@ impl Default for Features {
     fn default() -> Self {
         Self {
             shares: true,
+            stores: true,
             redelivers: true,
             returns: true,
             orders: true,
@@ -96,6 +98,13 @@ impl Features {
     pub fn without_sharing(mut self) -> Self {
         self.shares = false;
         self
+    }
+
+    /// What is published while no one subscribes is lost: a channel.
+    #[must_use]
+    pub fn without_storage(mut self) -> Self {
+        self.stores = false;
+        self.without_redelivery()
     }
 
     /// What a subscription leaves unsettled is not delivered to the next: a plain topic.

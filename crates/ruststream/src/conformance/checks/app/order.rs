@@ -54,7 +54,7 @@ pub async fn app_keeps_the_order_of_each_key<H: Harness>(harness: &H) -> Result<
     const KEYS: usize = 6;
     const EACH: usize = 12;
     let rig = Rig::new(harness).await?;
-    let Some(order) = order_by(&rig).filter(|_| rig.features().orders) else {
+    let Some(order) = order_by(&rig).filter(|_| rig.features().orders && rig.features().stores) else {
         return Ok(());
     };
     let sent: Vec<_> = (0..KEYS * EACH)
@@ -119,7 +119,7 @@ pub async fn app_keeps_the_order_of_each_key<H: Harness>(harness: &H) -> Result<
 /// Where the app, over this transport, does otherwise.
 pub async fn app_lets_no_key_block_others<H: Harness>(harness: &H) -> Result<(), Violation> {
     let rig = Rig::new(harness).await?;
-    let Some(order) = order_by(&rig) else {
+    let Some(order) = order_by(&rig).filter(|_| rig.features().stores) else {
         return Ok(());
     };
     let others = numbered(20);

@@ -1,4 +1,4 @@
-//! A message in hand, and what is left of it when it was handled.
+//! An entry in hand, and what is left of it when it was handled.
 
 use std::any::Any;
 use std::fmt;
@@ -9,11 +9,11 @@ use bytes::Bytes;
 use ruststream::message::HeaderMap;
 use ruststream::transport::Delivery;
 
+use super::EntryId;
 use crate::lease::Held;
-use crate::stream::EntryId;
 
 /// A message in hand.
-pub struct RedisDelivery {
+pub struct StreamDelivery {
     pub(crate) payload: Bytes,
     pub(crate) headers: HeaderMap,
     pub(crate) attempt: u32,
@@ -63,8 +63,8 @@ impl StreamEntry {
     }
 }
 
-impl Delivery for RedisDelivery {
-    type Receipt = RedisReceipt;
+impl Delivery for StreamDelivery {
+    type Receipt = StreamReceipt;
 
     fn payload(&self) -> &[u8] {
         &self.payload
@@ -94,14 +94,14 @@ impl Delivery for RedisDelivery {
         &self.entry
     }
 
-    fn into_receipt(self) -> RedisReceipt {
-        RedisReceipt { held: self.held }
+    fn into_receipt(self) -> StreamReceipt {
+        StreamReceipt { held: self.held }
     }
 }
 
-impl fmt::Debug for RedisDelivery {
+impl fmt::Debug for StreamDelivery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisDelivery")
+        f.debug_struct("StreamDelivery")
             .field("entry", &self.entry)
             .field("attempt", &self.attempt)
             .field("payload_bytes", &self.payload.len())
@@ -110,13 +110,13 @@ impl fmt::Debug for RedisDelivery {
 }
 
 /// What is left of a delivery: the right to settle its entry, while no one else has it.
-pub struct RedisReceipt {
+pub struct StreamReceipt {
     pub(crate) held: Held,
 }
 
-impl fmt::Debug for RedisReceipt {
+impl fmt::Debug for StreamReceipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisReceipt")
+        f.debug_struct("StreamReceipt")
             .field("id", self.held.id())
             .finish_non_exhaustive()
     }

@@ -1,0 +1,187 @@
+//! A message of a list or a channel in hand.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ruststream::message::HeaderMap;
+use ruststream::transport::Delivery;
+
+use crate::envelope;
+use crate::lease::Held;
+
+/// A message of a list or a channel in hand.
+pub struct ItemDelivery {
+    payload: Bytes,
+    headers: HeaderMap,
+    attempt: u32,
+    unfinished: bool,
+    item: RedisItem,
+    receipt: ItemReceipt,
+}
+
+/// Where a message of a list or a channel came from: lent through [`Delivery::fields`], where extractors find it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedisItem {
+    /// The list, the channel, or the pattern where the message was kept back meanwhile.
+    name: Name,
+}
+
+#[derive(Debug, Clone)]
+enum Name {
+    Own(Arc<str>),
+    Told(fred::bytes_utils::Str),
+}
+
+impl Name {
+    fn text(&self) -> &str {
+        match self {
+            Self::Own(name) => name,
+            Self::Told(name) => name,
+        }
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl Eq for Name {}
+
+impl RedisItem {
+    /// The key of the list, or the name of the channel, also where the subscription is to a pattern.
+    pub fn name(&self) -> &str {
+        self.name.text()
+    }
+}
+
+/// What is left of a message of a list or a channel.
+pub struct ItemReceipt {
+    pub(crate) kind: ReceiptKind,
+}
+
+pub(crate) enum ReceiptKind {
+    /// The server holds it for this consumer.
+    Held(Held),
+    /// No one holds it.
+    Given { name: Bytes, value: Bytes },
+}
+
+impl ItemDelivery {
+    /// A message that the server holds.
+    pub(crate) fn held(list: &Arc<str>, value: &Bytes, unfinished: bool, held: Held) -> Self {
+        let (payload, headers) = envelope::read(value);
+        Self {
+            payload,
+            headers,
+            attempt: attempt_of(held.id()),
+            unfinished,
+            item: RedisItem {
+                name: Name::Own(Arc::clone(list)),
+            },
+            receipt: ItemReceipt {
+                kind: ReceiptKind::Held(held),
+            },
+        }
+    }
+
+    /// A message that no one holds, taken from a list or kept back meanwhile.
+    pub(crate) fn given(list: &Arc<str>, name: Bytes, value: Bytes) -> Self {
+        Self::of(Name::Own(Arc::clone(list)), name, value)
+    }
+
+    /// A message that a channel has just brought.
+    pub(crate) fn told(channel: fred::bytes_utils::Str, value: Bytes) -> Self {
+        // Those that come again are numbered by when they came, nearly: enough for their order.
+        Self::of(Name::Told(channel), Bytes::from_static(b"1-1"), value)
+    }
+
+    fn of(from: Name, name: Bytes, value: Bytes) -> Self {
+        let (payload, headers) = envelope::read(&value);
+        Self {
+            payload,
+            headers,
+            attempt: attempt_of(&name),
+            unfinished: false,
+            item: RedisItem { name: from },
+            receipt: ItemReceipt {
+                kind: ReceiptKind::Given { name, value },
+            },
+        }
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(&self.receipt.kind, ReceiptKind::Held(held) if held.is_lost())
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.payload.len()
+    }
+}
+
+fn attempt_of(name: &[u8]) -> u32 {
+    let attempt = name.rsplit(|byte| *byte == b'-').next();
+    attempt
+        .and_then(|attempt| std::str::from_utf8(attempt).ok()?.parse().ok())
+        .unwrap_or(1)
+}
+
+impl Delivery for ItemDelivery {
+    type Receipt = ItemReceipt;
+
+    fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    fn is_unfinished(&self) -> bool {
+        self.unfinished
+    }
+
+    fn lease_id(&self) -> u64 {
+        match &self.receipt.kind {
+            ReceiptKind::Held(held) => held.lease_id(),
+            ReceiptKind::Given { .. } => 0,
+        }
+    }
+
+    fn fields(&self) -> &(dyn Any + Send + Sync) {
+        &self.item
+    }
+
+    fn into_receipt(self) -> ItemReceipt {
+        self.receipt
+    }
+}
+
+impl fmt::Debug for ItemDelivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ItemDelivery")
+            .field("item", &self.item)
+            .field("attempt", &self.attempt)
+            .field("payload_bytes", &self.payload.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ItemReceipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match &self.kind {
+            ReceiptKind::Held(held) => held.id(),
+            ReceiptKind::Given { name, .. } => name,
+        };
+        f.debug_struct("ItemReceipt")
+            .field("name", name)
+            .finish_non_exhaustive()
+    }
+}
