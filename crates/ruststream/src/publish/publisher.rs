@@ -284,7 +284,7 @@ impl IntoFuture for Publishing {
     fn into_future(self) -> Self::IntoFuture {
         match self.prepared {
             Ok(prepared) => self.transport.send(prepared, self.pool),
-            Err(error) => Box::pin(std::future::ready(Err(error))),
+            Err(error) => Box::pin(std::future::ready(Err(error.into()))),
         }
     }
 }
