@@ -89,8 +89,11 @@ pub(super) async fn prepare(connection: &mut PgConnection, migrate: bool) -> Res
 
 /// The version of the table; zero where there is none.
 async fn checked_version(connection: &mut PgConnection) -> Result<i64, PrepareError> {
-    let tables = "SELECT to_regclass('ruststream_meta') IS NOT NULL, to_regclass('ruststream_messages') IS NOT NULL";
-    let row = connection.fetch_one(AssertSqlSafe(tables)).await?;
+    // From a table, any: to lock one makes the server look what others have committed meanwhile. Without, it goes on
+    // believing that a table is not there which it has not found before.
+    let tables = "SELECT to_regclass('ruststream_meta') IS NOT NULL, to_regclass('ruststream_messages') IS NOT NULL \
+                  FROM pg_catalog.pg_class LIMIT 1";
+    let row = connection.fetch_one(tables).await?;
     let (meta, messages): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
     let version: i64 = if meta {
         let version = format!("SELECT version FROM ruststream_meta WHERE name = '{TABLE}'");

@@ -75,7 +75,7 @@ async fn a_file_that_cannot_be_used_ends_the_start_with_its_reason() {
 
 #[tokio::test]
 async fn a_table_of_a_newer_version_ends_the_start_with_both_versions() {
-    let file = File::here();
+    let file = File::new().await;
     start(file.broker()).await.unwrap();
     file.sql("UPDATE ruststream_meta SET version = 99").await;
     refused(file.path(), &["99"]).await;
@@ -84,9 +84,9 @@ async fn a_table_of_a_newer_version_ends_the_start_with_both_versions() {
 /// The same as a process: one line that says what is wrong, and an exit code that a supervisor sees.
 #[tokio::test]
 async fn a_process_that_cannot_start_exits_with_an_error() {
-    let place = Place::new();
+    let place = Place::new().await;
     let mut service = place.service("a").reads(Queue::new("orders"));
-    service.path = std::env::temp_dir();
+    service.database = std::env::temp_dir().display().to_string();
     let mut node = place.spawn(&service, &[]);
 
     assert_eq!(node.exit().await.code(), Some(1));
@@ -97,7 +97,7 @@ async fn a_process_that_cannot_start_exits_with_an_error() {
 
 #[tokio::test]
 async fn settings_that_cannot_work_are_refused_before_anything_starts() {
-    let file = File::here();
+    let file = File::new().await;
     let error = RustStream::new(AppInfo::new("case", "1.0.0"))
         .with_broker(file.broker(), |broker| {
             broker.include(ignore).workers(0);
@@ -148,7 +148,7 @@ async fn names_with_odd_characters_are_queues_like_others() {
         LONG,
     ];
     assert!(LONG.len() <= 200 && LONG.len() > 180, "{}", LONG.len());
-    let file = File::here();
+    let file = File::new().await;
     let connection = file.connect().await;
     for name in names {
         let seen = Seen::default();
@@ -175,7 +175,7 @@ async fn names_with_odd_characters_are_queues_like_others() {
 /// What is above the limit is refused with its size and the limit, and what was published beside it is stored.
 #[tokio::test]
 async fn a_payload_above_the_limit_is_refused_and_the_others_stored() {
-    let file = File::here();
+    let file = File::new().await;
     let running = RustStream::new(AppInfo::new("case", "1.0.0"))
         .with_broker(file.broker().max_payload(1000), |_| {})
         .start()
@@ -216,7 +216,7 @@ async fn judge(order: u64) -> HandlerOutcome {
 /// works again.
 #[tokio::test]
 async fn a_disk_that_is_full_at_a_settle_loses_nothing_and_is_told() {
-    let file = File::here();
+    let file = File::new().await;
     let connection = file.connect().await;
     file.sql("CREATE TABLE ballast (bytes BLOB); INSERT INTO ballast VALUES (randomblob(500000))")
         .await;

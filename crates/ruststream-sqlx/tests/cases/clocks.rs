@@ -19,7 +19,7 @@ const LATE: Duration = Duration::from_millis(250);
 /// C24: a delay is as long as it says, whatever the time zones of those who send and those who handle.
 #[tokio::test]
 async fn delays_depend_on_no_time_zone() {
-    let place = Place::new();
+    let place = Place::new().await;
     let zones = [
         "Asia/Tokyo",
         "America/Los_Angeles",
@@ -111,7 +111,7 @@ async fn app(file: &File, clock: &Clock, calls: &Arc<[AtomicUsize; 60]>) -> Runn
 
 /// Sets the clock by so many seconds while twenty messages are in hand and `waiting` are ready; then twenty more are published.
 async fn survives_a_step(seconds: i64, waiting: u64) {
-    let file = File::here();
+    let file = File::new().await;
     let (clock, calls) = (Clock::default(), Arc::new([const { AtomicUsize::new(0) }; 60]));
     let connection = file.broker().clock(clock.source()).connect().await.unwrap();
     publish(&connection, "numbers", &(0..20 + waiting).collect::<Vec<u64>>()).await;

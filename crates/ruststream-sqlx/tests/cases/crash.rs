@@ -10,7 +10,7 @@ const LEASE: Duration = Duration::from_secs(2);
 /// C13: the leases of a killed node end when they say, neither earlier nor much later, and its messages are at attempt 2.
 #[tokio::test]
 async fn what_a_killed_node_had_in_flight_is_reclaimed_when_its_leases_end() {
-    let place = Place::new();
+    let place = Place::new().await;
     let queue = Queue::new("jobs").workers(20).lease(LEASE);
     let first = place.start(&place.service("a").reads(queue.clone())).await;
     place.publish("jobs", &Job::many(1..=20, &Work::Hold(1))).await;
@@ -21,8 +21,7 @@ async fn what_a_killed_node_had_in_flight_is_reclaimed_when_its_leases_end() {
 
     first.kill().await;
     let killed = now();
-    let connection = place.file.plain().await;
-    let due = leases(connection).await;
+    let due = leases(&place).await;
     let lines = place.side.ended(20).await;
 
     assert_eq!(due.len(), 20);
@@ -46,25 +45,16 @@ async fn what_a_killed_node_had_in_flight_is_reclaimed_when_its_leases_end() {
 }
 
 /// When the lease of each message ends.
-async fn leases(mut connection: sqlx::SqliteConnection) -> BTreeMap<u64, Duration> {
-    use sqlx::{Executor, Row};
-    let rows = connection
-        .fetch_all("SELECT payload, due_at FROM ruststream_messages")
-        .await
-        .unwrap();
-    rows.iter()
-        .map(|row| {
-            let job: Job = serde_json::from_slice(row.get_unchecked::<&[u8], _>(0)).unwrap();
-            let due: i64 = row.get(1);
-            (job.id, Duration::from_millis(due.unsigned_abs()))
-        })
-        .collect()
+async fn leases(place: &Place) -> BTreeMap<u64, Duration> {
+    let id = |payload: &[u8]| serde_json::from_slice::<Job>(payload).unwrap().id;
+    let ends = place.file.lease_ends().await;
+    ends.into_iter().map(|(payload, end)| (id(&payload), end)).collect()
 }
 
 /// C13: a row that someone deletes is gone, which is said once; it is no error, and the node goes on.
 #[tokio::test]
 async fn a_row_deleted_under_its_handler_is_gone_and_no_error() {
-    let place = Place::new();
+    let place = Place::new().await;
     let queue = Queue::new("jobs").workers(2).lease(Duration::from_millis(600));
     let mut node = place.start(&place.service("a").reads(queue)).await;
     place.publish("jobs", &Job::many([1], &Work::Wait(900))).await;
@@ -90,7 +80,7 @@ async fn a_row_deleted_under_its_handler_is_gone_and_no_error() {
 /// C17: attempts are counted when a message is handed out, so one that kills its process ends as a dead letter too.
 #[tokio::test]
 async fn a_message_that_kills_its_process_ends_as_a_dead_letter() {
-    let place = Place::new();
+    let place = Place::new().await;
     let queue = Queue::new("jobs")
         .lease(Duration::from_millis(400))
         .retry(4, Duration::ZERO);
@@ -121,7 +111,7 @@ async fn a_message_that_kills_its_process_ends_as_a_dead_letter() {
 async fn kills_under_load_lose_nothing_and_double_only_what_was_in_flight() {
     const KILLS: usize = 6;
     const IN_FLIGHT: usize = 32;
-    let place = Place::new();
+    let place = Place::new().await;
     let mut random = fastrand::Rng::with_seed(0x5eed);
     let queue = Queue::new("jobs")
         .workers(8)

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use sqlx::Executor;
-
-use crate::kit::{Job, Place, Queue, SECOND, Work, attempts, ends, now, of, runs};
+use crate::kit::{Job, Place, Queue, SECOND, Work, attempts, ends, now, runs};
 
 /// C20: what can be finished within the grace period is; the rest goes at once to whoever is there, its attempt given back.
 #[tokio::test]
 async fn at_sigterm_work_in_hand_is_finished_and_the_rest_given_back() {
     const GRACE: Duration = Duration::from_millis(1500);
-    let place = Place::new();
+    let place = Place::new().await;
     let queue = Queue::new("jobs").workers(20);
     let service = place.service("a").reads(queue.clone().prefetch(100)).grace(GRACE);
     let mut first = place.start(&service).await;
@@ -74,7 +72,7 @@ async fn at_sigterm_work_in_hand_is_finished_and_the_rest_given_back() {
 #[tokio::test]
 async fn a_second_signal_exits_at_once() {
     for (first, second) in [("TERM", "TERM"), ("INT", "TERM"), ("TERM", "INT")] {
-        let place = Place::new();
+        let place = Place::new().await;
         let queue = Queue::new("jobs").lease(SECOND);
         let service = place.service("a").reads(queue);
         let mut node = place.start(&service).await;
@@ -103,7 +101,7 @@ async fn a_second_signal_exits_at_once() {
 /// SIGINT drains as SIGTERM does.
 #[tokio::test]
 async fn at_sigint_work_in_hand_is_finished() {
-    let place = Place::new();
+    let place = Place::new().await;
     let mut node = place
         .start(&place.service("a").reads(Queue::new("jobs").workers(4)))
         .await;
@@ -123,7 +121,7 @@ async fn at_sigint_work_in_hand_is_finished() {
 async fn a_handler_that_never_returns_keeps_no_process_alive() {
     const GRACE: Duration = Duration::from_millis(300);
     for (work, workers, attempt) in [(Work::Hold(u32::MAX), 2, 1), (Work::Block, 2, 2), (Work::Block, 1, 2)] {
-        let place = Place::new();
+        let place = Place::new().await;
         let queue = Queue::new("jobs").workers(workers).lease(SECOND);
         let service = place.service("a").reads(queue.clone()).grace(GRACE);
         let mut node = place.start(&service).await;
@@ -143,42 +141,4 @@ async fn a_handler_that_never_returns_keeps_no_process_alive() {
         assert_eq!(attempts(&lines, 1), [1, attempt], "{work:?}");
         other.stop().await;
     }
-}
-
-/// A signal while the app still starts ends it well: in a hook, and while the file is held by someone else.
-#[tokio::test]
-async fn a_signal_while_starting_ends_the_process_well() {
-    let place = Place::new();
-    let service = place.service("a").reads(Queue::new("jobs"));
-    let hanging = place.spawn(&service.clone().hangs_at_start(), &[]);
-    place.publish("jobs", &Job::many([1], &Work::Done)).await;
-    let mut holder = place.file.plain().await;
-    holder.execute("PRAGMA locking_mode = EXCLUSIVE").await.unwrap();
-    holder
-        .execute("BEGIN EXCLUSIVE; UPDATE ruststream_meta SET version = version")
-        .await
-        .unwrap();
-    let waiting = place.spawn(&service, &[]);
-    for mut node in [hanging, waiting] {
-        let process = node.process;
-        place
-            .side
-            .until("the start", |lines| {
-                of(lines, "starting").any(|line| line.process == process)
-            })
-            .await;
-
-        let stopped = now();
-        node.signal("TERM");
-
-        assert_eq!(node.exit().await.code(), Some(0), "{}", node.log());
-        assert!(now() - stopped < SECOND, "{:?}", now() - stopped);
-        let lines = place.side.lines();
-        assert!(of(&lines, "ready").all(|line| line.process != process));
-    }
-    holder.execute("ROLLBACK").await.unwrap();
-    drop(holder);
-    let node = place.start(&service).await;
-    assert_eq!(attempts(&place.side.ended(1).await, 1), [1]);
-    node.stop().await;
 }

@@ -15,7 +15,7 @@ use crate::support::eventually;
 /// C03: handlers that work four times their lease run once each, though another node waits for the same messages.
 #[tokio::test]
 async fn handlers_that_work_longer_than_their_lease_run_once() {
-    let place = Place::new();
+    let place = Place::new().await;
     let queue = Queue::new("jobs").workers(10).lease(SECOND);
     let first = place.start(&place.service("a").reads(queue.clone())).await;
     let second = place.start(&place.service("b").reads(queue)).await;
@@ -57,7 +57,7 @@ async fn book(order: u64, State(shop): State<Shop>) -> Result<(), sqlx::Error> {
 /// C09: handlers that write to the same file over a small pool of their own starve no lease.
 #[tokio::test]
 async fn handlers_with_a_small_pool_on_the_same_file_starve_no_lease() {
-    let file = File::here();
+    let file = File::new().await;
     let connection = file.connect().await;
     file.sql("CREATE TABLE shop (number INTEGER NOT NULL)").await;
     let options = SqliteConnectOptions::new()

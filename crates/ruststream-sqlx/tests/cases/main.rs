@@ -22,6 +22,7 @@ mod place;
 mod poison;
 mod retries;
 mod sharing;
+mod starting;
 #[path = "../behaviour/support.rs"]
 mod support;
 

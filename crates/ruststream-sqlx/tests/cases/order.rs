@@ -58,7 +58,7 @@ async fn one(id: u64, context: Context<'_>, State(seen): State<Seen>) -> Result<
 /// behind all that was due before.
 #[tokio::test]
 async fn one_worker_keeps_the_queues_order_whatever_is_fetched_ahead() {
-    let file = File::here();
+    let file = File::new().await;
     let connection = file.connect().await;
     publish(&connection, "numbers", &(1..=1000).collect::<Vec<u64>>()).await;
     let seen = Seen::default();
@@ -85,7 +85,7 @@ async fn one_worker_keeps_the_queues_order_whatever_is_fetched_ahead() {
 #[tokio::test]
 async fn each_key_keeps_its_order_with_eight_workers() {
     const KEYS: u64 = 7;
-    let file = File::here();
+    let file = File::new().await;
     let connection = file.connect().await;
     let payloads: Vec<(String, String)> = (1..=1000u64)
         .map(|id| (id.to_string(), (id % KEYS).to_string()))
@@ -144,7 +144,7 @@ async fn all(ids: &[u64], State(seen): State<Seen>) {
 /// C30: of a batch of ten, the eight that are done are acked once, and each of the others is retried alone.
 #[tokio::test]
 async fn of_a_batch_only_what_failed_is_retried_and_alone() {
-    let file = File::here();
+    let file = File::new().await;
     let connection = file.connect().await;
     publish(&connection, "numbers", &(1..=10).collect::<Vec<u64>>()).await;
     let seen = Seen::default();
@@ -176,7 +176,7 @@ async fn of_a_batch_only_what_failed_is_retried_and_alone() {
 /// C30: a panic says nothing of who is to blame, so each comes again alone; the one that panics again is alone with that.
 #[tokio::test]
 async fn a_panic_in_a_batch_costs_the_others_one_attempt_at_most() {
-    let file = File::here();
+    let file = File::new().await;
     let connection = file.connect().await;
     publish(&connection, "numbers", &(1..=10).collect::<Vec<u64>>()).await;
     let seen = Seen::default();

@@ -37,7 +37,7 @@ async fn take(order: Order, State(handled): State<Handled>) {
 /// C14: what cannot be read becomes a dead letter at its first delivery, byte for byte, and what comes after is handled.
 #[tokio::test]
 async fn poison_is_kept_byte_for_byte_and_stops_no_one() {
-    let file = File::here();
+    let file = File::new().await;
     let connection = file.connect().await;
     let (mut not_utf8, mut unknown) = (HeaderMap::new(), HeaderMap::new());
     not_utf8.insert(header::CONTENT_TYPE, vec![0xff, b'j']);
@@ -165,7 +165,7 @@ async fn handle(bomb: &Bomb, _fuse: Fuse, State(handled): State<Handled>) {
 #[tokio::test]
 async fn panics_anywhere_leave_two_workers_alive_and_their_text_in_the_dead_letter() {
     let places = ["handler", "extractor", "codec", "layer", "drop"];
-    let file = File::here();
+    let file = File::new().await;
     let connection = file.connect().await;
     let bombs = places
         .iter()

@@ -9,7 +9,7 @@ use crate::support::eventually;
 #[tokio::test]
 async fn attempts_are_counted_through_restarts_and_end() {
     const WAIT: Duration = Duration::from_millis(400);
-    let place = Place::new();
+    let place = Place::new().await;
     let queue = Queue::new("jobs").lease(Duration::from_secs(1)).retry(4, WAIT);
     let service = place.service("a").reads(queue);
     place.publish("jobs", &Job::many([1], &Work::Fail(u32::MAX))).await;

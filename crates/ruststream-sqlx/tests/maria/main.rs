@@ -7,6 +7,8 @@
 mod conformance;
 #[path = "../behaviour/delivery.rs"]
 mod delivery;
+#[path = "../behaviour/faults.rs"]
+mod faults;
 mod place;
 #[path = "../behaviour/processes.rs"]
 mod processes;

@@ -10,6 +10,9 @@ use servers::Kind;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, Row};
 
+/// The kind of server.
+pub(crate) const KIND: Kind = Kind::Maria;
+
 pub(crate) type PlaceBroker = SqlxBroker<MySql>;
 
 /// A database.
@@ -19,6 +22,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// How soon a message of another process is handed out: the polls find it, a fifth more than 250 ms apart at most.
+    pub(crate) const WOKEN_WITHIN: std::time::Duration = std::time::Duration::from_millis(450);
     /// How often a connection whose subscriptions wait looks for rows of others.
     pub(crate) const POLLS_A_SECOND: std::ops::RangeInclusive<u64> = 3..=6;
     /// Whether such a look is a statement.
@@ -28,7 +33,7 @@ impl Place {
 
     pub(crate) async fn new() -> Self {
         static URL: OnceLock<String> = OnceLock::new();
-        let url = URL.get_or_init(|| servers::shared(Kind::Maria).unwrap());
+        let url = URL.get_or_init(|| servers::shared(KIND).unwrap());
         Self::on(url).await
     }
 
@@ -106,5 +111,53 @@ impl Place {
             let _ = connection.execute(AssertSqlSafe(format!("KILL {id}"))).await;
         }
         true
+    }
+
+    /// The payloads of what is to be handed out or is in hand, with when their leases end.
+    pub(crate) async fn lease_ends(&self) -> Vec<(Vec<u8>, std::time::Duration)> {
+        let sql = "SELECT payload, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', GREATEST(lease_until, due_at)) \
+                   FROM ruststream_messages WHERE state = 0";
+        let rows = self.plain().await.fetch_all(sql).await.unwrap();
+        let end = |micros: i64| std::time::Duration::from_micros(micros.unsigned_abs());
+        rows.iter()
+            .map(|row| (row.get_unchecked(0), end(row.get_unchecked(1))))
+            .collect()
+    }
+
+    /// The same place by way of another port.
+    pub(crate) fn through(&self, port: u16) -> Self {
+        let database = self.options.get_database().unwrap();
+        let url = format!("mysql://ruststream:ruststream@127.0.0.1:{port}/{database}");
+        Self {
+            options: MySqlConnectOptions::from_str(&url).unwrap(),
+            url,
+        }
+    }
+
+    /// Brokers that can never connect here, with a word of what they are told.
+    pub(crate) fn wrong_brokers(&self) -> Vec<(PlaceBroker, &'static str)> {
+        let port = self.options.get_port();
+        let url = |rest: &str| SqlxBroker::mysql(format!("mysql://{rest}"));
+        vec![
+            (
+                url(&format!("ruststream:ruststream@127.0.0.1:{port}/nowhere")),
+                "nowhere",
+            ),
+            (
+                url(&format!("ruststream:secret@127.0.0.1:{port}/ruststream")),
+                "password",
+            ),
+            (url(&format!("ruststream:secret@127.0.0.1:{port}")), "names no database"),
+            (
+                url("ruststream:secret@127.0.0.1:a/ruststream"),
+                "mysql://user:password@host",
+            ),
+        ]
+    }
+
+    /// Runs several statements.
+    pub(crate) async fn script(&self, sql: &str) {
+        let script = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
+        self.plain().await.execute(script).await.unwrap();
     }
 }

@@ -7,6 +7,9 @@
 mod conformance;
 #[path = "../behaviour/delivery.rs"]
 mod delivery;
+#[path = "../behaviour/faults.rs"]
+mod faults;
+mod listening;
 mod place;
 #[path = "../behaviour/processes.rs"]
 mod processes;

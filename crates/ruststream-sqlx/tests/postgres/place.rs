@@ -10,6 +10,9 @@ use servers::Kind;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, Row};
 
+/// The kind of server.
+pub(crate) const KIND: Kind = Kind::Postgres;
+
 pub(crate) type PlaceBroker = SqlxBroker<Postgres>;
 
 /// A schema of a database.
@@ -18,6 +21,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// How soon a message of another process is handed out: it is told of it.
+    pub(crate) const WOKEN_WITHIN: std::time::Duration = std::time::Duration::from_millis(250);
     /// How often a connection whose subscriptions wait looks for rows of others.
     pub(crate) const POLLS_A_SECOND: std::ops::RangeInclusive<u64> = 3..=6;
     /// Whether such a look is a statement.
@@ -27,7 +32,7 @@ impl Place {
 
     pub(crate) async fn new() -> Self {
         static URL: OnceLock<String> = OnceLock::new();
-        let url = URL.get_or_init(|| servers::shared(Kind::Postgres).unwrap());
+        let url = URL.get_or_init(|| servers::shared(KIND).unwrap());
         Self::on(url).await
     }
 
@@ -104,5 +109,77 @@ impl Place {
         let cut = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{name}'");
         self.sql(&cut).await;
         true
+    }
+
+    /// The payloads of what is to be handed out or is in hand, with when their leases end.
+    pub(crate) async fn lease_ends(&self) -> Vec<(Vec<u8>, std::time::Duration)> {
+        let sql = "SELECT payload, (extract(epoch FROM greatest(lease_until, due_at)) * 1000000)::bigint \
+                   FROM ruststream_messages WHERE state = 0";
+        let rows = self.plain().await.fetch_all(sql).await.unwrap();
+        let end = |micros: i64| std::time::Duration::from_micros(micros.unsigned_abs());
+        rows.iter().map(|row| (row.get(0), end(row.get(1)))).collect()
+    }
+
+    /// The same place by way of another port.
+    pub(crate) fn through(&self, port: u16) -> Self {
+        let (_, rest) = self.url.split_once('@').unwrap();
+        let (_, rest) = rest.split_once('/').unwrap();
+        Self {
+            url: format!("postgres://postgres@127.0.0.1:{port}/{rest}"),
+        }
+    }
+
+    /// Brokers that can never connect here, with a word of what they are told.
+    pub(crate) fn wrong_brokers(&self) -> Vec<(PlaceBroker, &'static str)> {
+        let port = self.options().get_port();
+        let url = |rest: &str| SqlxBroker::postgres(format!("postgres://{rest}"));
+        vec![
+            (url(&format!("postgres:secret@127.0.0.1:{port}/nowhere")), "nowhere"),
+            (url(&format!("nobody:secret@127.0.0.1:{port}/postgres")), "nobody"),
+            (
+                url("postgres:secret@127.0.0.1:a/postgres"),
+                "postgres://user:password@host",
+            ),
+        ]
+    }
+
+    /// Runs several statements.
+    pub(crate) async fn script(&self, sql: &str) {
+        self.sql(sql).await;
+    }
+
+    pub(crate) fn application_name(&self) -> String {
+        self.options().get_application_name().unwrap().to_owned()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.options().get_port()
+    }
+
+    /// Ends the connections that listen.
+    pub(crate) async fn cut_listeners(&self) {
+        let name = self.application_name();
+        let cut = format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+             WHERE application_name = '{name}' AND query LIKE 'SELECT pg_notify%'"
+        );
+        self.sql(&cut).await;
+    }
+
+    /// A database of its own: a pooler does not pass the settings of a schema on.
+    pub(crate) async fn in_a_database() -> Self {
+        let place = Self::new().await;
+        let name = unique_name().replace('-', "_");
+        place.sql(&format!("CREATE DATABASE {name}")).await;
+        let (server, _) = place.url.rsplit_once('/').unwrap();
+        Self {
+            url: format!("{server}/{name}?application_name={name}"),
+        }
+    }
+
+    /// The URL of this database behind a pooler that knows one database for all.
+    pub(crate) fn through_pooler(&self, port: u16) -> String {
+        let database = self.options().get_database().unwrap().to_owned();
+        format!("postgres://postgres@127.0.0.1:{port}/{database}")
     }
 }

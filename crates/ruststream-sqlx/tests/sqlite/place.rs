@@ -16,6 +16,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// How soon a message of another process is handed out: the polls find it.
+    pub(crate) const WOKEN_WITHIN: std::time::Duration = std::time::Duration::from_millis(250);
     /// How often a connection whose subscriptions wait looks for rows of others.
     pub(crate) const POLLS_A_SECOND: std::ops::RangeInclusive<u64> = 5..=15;
     /// Whether such a look is a statement.
@@ -103,5 +105,14 @@ impl Place {
     #[allow(clippy::unused_async, reason = "those of servers are cut by a statement")]
     pub(crate) async fn cut_links(&self) -> bool {
         false
+    }
+
+    /// The payloads of what is to be handed out or is in hand, with when their leases end.
+    pub(crate) async fn lease_ends(&self) -> Vec<(Vec<u8>, std::time::Duration)> {
+        let mut connection = self.plain().await;
+        let rows = connection.fetch_all("SELECT payload, due_at FROM ruststream_messages WHERE state = 0");
+        let end = |millis: i64| std::time::Duration::from_millis(millis.unsigned_abs());
+        let rows = rows.await.unwrap();
+        rows.iter().map(|row| (row.get_unchecked(0), end(row.get(1)))).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Where a case takes place: a directory with the file of the queue, the side file and the logs.
+//! Where a case takes place: a database, and a directory with the side file and the logs.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,36 +7,43 @@ use ruststream::message::Outgoing;
 use ruststream::transport::{Broker, Connection, Publish};
 use ruststream_sqlx::{QueueCounts, SqlxConnection};
 use serde::Serialize;
+use tempfile::TempDir;
 
 use super::{Job, Node, Service, Side, of};
-use crate::place::Place as File;
+use crate::place::Place as Database;
 use crate::support;
 
-/// A directory of a case.
+/// A database and a directory of a case.
 pub(crate) struct Place {
-    pub(crate) file: File,
+    pub(crate) file: Database,
+    directory: TempDir,
     pub(crate) side: Side,
     started: AtomicUsize,
 }
 
 impl Place {
-    pub(crate) fn new() -> Self {
-        let file = File::here();
-        let side = Side::open(&file.path().with_file_name("side.txt"));
+    pub(crate) async fn new() -> Self {
+        Self::on(Database::new().await)
+    }
+
+    pub(crate) fn on(file: Database) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let side = Side::open(&directory.path().join("side.txt"));
         Self {
             file,
+            directory,
             side,
             started: AtomicUsize::new(0),
         }
     }
 
     fn within(&self, name: &str) -> PathBuf {
-        self.file.path().with_file_name(name)
+        self.directory.path().join(name)
     }
 
-    /// A service on the file, still to be told what it does.
+    /// A service on the database, still to be told what it does.
     pub(crate) fn service(&self, node: &str) -> Service {
-        Service::new(node, self.file.path(), self.within("side.txt"))
+        Service::new(node, self.file.describe(), self.within("side.txt"))
     }
 
     /// Starts a process, without waiting for it.

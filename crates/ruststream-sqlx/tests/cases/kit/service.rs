@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use ruststream::app::AppHandle;
 use ruststream::prelude::*;
-use ruststream_sqlx::{Inbox, SqlxBroker};
+use ruststream_sqlx::Inbox;
 
 use super::{Job, Side, Work};
+use crate::place::Place as Database;
 
 /// Holds the description of the service that a process is to be.
 pub(super) const SERVICE: &str = "RUSTSTREAM_SQLX_CASES_SERVICE";
@@ -16,7 +17,7 @@ pub(super) const SERVICE: &str = "RUSTSTREAM_SQLX_CASES_SERVICE";
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Service {
     pub(crate) node: String,
-    pub(crate) path: PathBuf,
+    pub(crate) database: String,
     pub(crate) side: PathBuf,
     queues: Vec<Queue>,
     sending: Option<Sending>,
@@ -46,10 +47,10 @@ pub(crate) struct Sending {
 }
 
 impl Service {
-    pub(crate) fn new(node: &str, path: PathBuf, side: PathBuf) -> Self {
+    pub(crate) fn new(node: &str, database: String, side: PathBuf) -> Self {
         Self {
             node: node.to_owned(),
-            path,
+            database,
             side,
             queues: Vec::new(),
             sending: None,
@@ -178,7 +179,7 @@ pub(crate) fn serve() {
 fn put_together(service: Service) -> RustStream {
     let Service {
         node,
-        path,
+        database,
         side,
         queues,
         sending,
@@ -192,7 +193,7 @@ fn put_together(service: Service) -> RustStream {
     let (starting, ready, stopped) = (shared.clone(), shared.clone(), shared.clone());
     RustStream::new(AppInfo::new("case", "1.0.0"))
         .state(shared)
-        .with_broker(SqlxBroker::sqlite(path), |broker| {
+        .with_broker(Database::described(&database), |broker| {
             for queue in queues {
                 let inbox = Inbox::queue(&queue.name).lease(queue.lease);
                 let subscription = broker.include(work).source(inbox);
