@@ -101,7 +101,8 @@ impl Connects for PostgresDialect {
     }
 
     fn listen(base: &Arc<Base<Self>>) -> Option<AbortHandle> {
-        let on = base.dialect.notifications;
+        // To listen through a pooler would leave its connection listening, for whoever has it next.
+        let on = base.dialect.notifications && base.dialect.prepared;
         on.then(|| tokio::spawn(listen::run(Arc::clone(base))).abort_handle())
     }
 

@@ -103,6 +103,7 @@ impl SqlxBroker<Postgres> {
     }
 
     /// Sets whether processes tell each other of new messages by `NOTIFY`. They do unless this is off; then the polls find them.
+    /// To be switched off behind any pooler in transaction mode: what listens there are the pooler's connections.
     pub fn notifications(mut self, on: bool) -> Self {
         self.database.notifications = on;
         self
@@ -110,7 +111,7 @@ impl SqlxBroker<Postgres> {
 
     /// Sets whether statements are prepared once and kept. They are unless this is off: for a pooler that hands each
     /// transaction to another connection of the server, such as `PgBouncer` before 1.21 in transaction mode. Each statement then takes
-    /// four round trips.
+    /// four round trips, and new messages of other processes are found by polling: such a pooler lets no one listen.
     pub fn prepared_statements(mut self, on: bool) -> Self {
         self.database.prepared = on;
         self

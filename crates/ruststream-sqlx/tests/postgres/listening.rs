@@ -185,7 +185,7 @@ async fn behind_a_pooler_in_transaction_mode_all_works_by_polls() {
         .unwrap();
     let mut orders = open(&connection, &Inbox::queue("orders").lease(Duration::from_secs(5))).await;
     let other = broker.connect().await.unwrap();
-    for round in 0..5 {
+    for round in 0..8 {
         publish_numbers(&other, "orders", 40).await;
         let start = Instant::now();
         let got = orders.take(40).await;
