@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ruststream::transport::{Connection, TransportError};
 
+use crate::dead_letters::DeadLetters;
 use crate::outbox::Outbox;
 use crate::publish::LapinPublisher;
 use crate::settings::Settings;
@@ -19,6 +20,11 @@ impl LapinConnection {
         let outbox = Arc::new(Outbox::new(settings));
         outbox.publishing.live().await?;
         Ok(Self { outbox })
+    }
+
+    /// The dead letters that are kept in this queue, such as `orders.dead`: to list, replay and purge.
+    pub fn dead_letters(&self, queue: impl Into<String>) -> DeadLetters<'_> {
+        DeadLetters::new(self, queue.into())
     }
 
     pub(crate) fn outbox(&self) -> &Arc<Outbox> {

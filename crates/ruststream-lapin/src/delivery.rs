@@ -10,6 +10,7 @@ use lapin::types::FieldTable;
 use ruststream::message::HeaderMap;
 use ruststream::transport::Delivery;
 
+use crate::deaths::{Death, deaths};
 use crate::properties::{self, own};
 
 /// A message in hand.
@@ -63,6 +64,11 @@ impl MessageFields {
         self.tag
     }
 
+    /// Why and how often the server dead-lettered the message on its way here, the latest first. The steps of a delay are not among them.
+    pub fn deaths(&self) -> Vec<Death> {
+        deaths(&self.properties)
+    }
+
     /// All properties and the header table, with the types that they came with.
     pub fn properties(&self) -> &BasicProperties {
         &self.properties
@@ -110,6 +116,10 @@ impl Message {
     /// Whether the delivery before this one never ended.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.unfinished
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.headers
     }
 
     /// A number that two different messages hardly share.

@@ -41,11 +41,14 @@
 mod book;
 mod broker;
 mod connection;
+mod dead_letters;
+mod deaths;
 mod delay;
 mod delivery;
 mod error;
 mod fetch;
 mod link;
+mod options;
 mod outbox;
 mod properties;
 mod publish;
@@ -61,8 +64,11 @@ pub use lapin::{BasicProperties, types};
 pub use self::{
     broker::LapinBroker,
     connection::LapinConnection,
+    dead_letters::{DeadLetters, DeadMessage},
+    deaths::Death,
     delivery::{MessageFields, QueueDelivery, QueueReceipt},
     fetch::QueueFetch,
+    options::LapinPublish,
     publish::LapinPublisher,
     queue::{Declaration, Queue, QueueType},
     settle::QueueSettle,

@@ -5,19 +5,21 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lapin::BasicProperties;
 use lapin::types::FieldTable;
 use ruststream::message::Outgoing;
-use ruststream::transport::{Publish, PublishError, TransportError};
+use ruststream::transport::{ErrorKind, Publish, PublishError, TransportError};
 
 use crate::delay::{self, Digits};
+use crate::options::LapinPublish;
 use crate::outbox::{Letter, Outbox};
 use crate::properties::{self, own};
 use crate::queue::check_name;
+use crate::topology::check_key;
 
 /// Publishes to RabbitMQ: each message is confirmed by the server, and many are on their way at once.
 ///
-/// The destination of a message is the name of a queue, which it reaches through the default exchange. Messages are persistent,
+/// The destination of a message is the name of a queue, which it reaches through the default exchange; [`LapinPublish`] names another.
+/// Messages are persistent,
 /// bear the time of their publishing, and are mandatory: where there is no such queue, that is an error.
 #[derive(Clone)]
 pub struct LapinPublisher {
@@ -30,17 +32,34 @@ impl LapinPublisher {
     }
 
     async fn letter<'a>(&self, message: &Outgoing<'a>, timestamp: u64) -> Result<Letter<'a>, TransportError> {
-        let queue = message.destination();
-        check_name("the queue to publish to", queue)?;
-        let properties = BasicProperties::default()
-            .with_delivery_mode(2)
-            .with_timestamp(timestamp);
+        let options = message.options::<LapinPublish>();
+        let exchange = options.and_then(LapinPublish::exchange);
+        let destination = message.destination();
+        match exchange {
+            None => check_name("the queue to publish to", destination)?,
+            Some(exchange) => {
+                check_name("the exchange to publish to", exchange)?;
+                check_key(destination)?;
+            }
+        }
+        let properties = match options {
+            Some(options) => options.properties(timestamp)?,
+            None => LapinPublish::new().properties(timestamp)?,
+        };
         let properties = properties::encode(message.headers(), message.key(), properties)?;
-        let mut letter = Letter::to_queue(queue, properties, message.payload());
-        letter.mandatory = self.outbox.settings.mandatory;
+        let mut letter = Letter::to_queue(destination, properties, message.payload());
+        let mandatory = options.and_then(|options| options.mandatory);
+        letter.mandatory = mandatory.unwrap_or(self.outbox.settings.mandatory);
+        if let Some(exchange) = exchange {
+            letter.exchange = Cow::Borrowed(exchange);
+        }
         if !message.delay().is_zero() {
+            if exchange.is_some() {
+                let text = "a delay leads to a queue: publish to the queue itself, or to the exchange without a delay";
+                return Err(TransportError::new(ErrorKind::Invalid, text));
+            }
             let digits = Digits::exact(message.delay()).ok_or_else(|| delay::too_long(message.delay()))?;
-            self.outbox.delayed(&mut letter, &digits, queue).await?;
+            self.outbox.delayed(&mut letter, &digits, destination).await?;
         }
         Ok(letter)
     }

@@ -1,6 +1,7 @@
 //! Servers that are restarted, killed, stopped, cut off or full: services resume, and errors say what is wrong.
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(clippy::print_stderr, reason = "how soon a service resumed is worth seeing")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error as _;
@@ -404,7 +405,9 @@ async fn a_queue_declared_otherwise_is_an_error_that_names_the_argument() {
         })
         .start()
         .await;
-    let error = started.err().expect("an app started over a queue that is not its own");
+    let Err(error) = started else {
+        panic!("an app started over a queue that is not its own")
+    };
     let text = error.source().map(ToString::to_string).unwrap_or_default();
     assert!(text.contains("x-max-length"), "{text}");
 

@@ -1,5 +1,7 @@
 //! What one writes by hand on lapin.
 
+use std::time::Duration;
+
 use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use lapin::options::{
@@ -10,6 +12,7 @@ use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Connection};
 use ruststream_lapin::QueueType;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use super::{PREFETCH, Rabbit, declare};
 use crate::scenarios::work;
@@ -94,9 +97,10 @@ pub(super) async fn publish_many(trial: Trial<Rabbit>, group: u64) -> Result<(),
             let order = work::noted_order();
             let tally = trial.tally();
             while tally.count() < trial.messages() {
-                let bodies: Vec<_> = (0..group).map(|_| work::encoded(&order)).collect();
+                let count = group.min(trial.messages() - tally.count());
+                let bodies: Vec<_> = (0..count).map(|_| work::encoded(&order)).collect();
                 try_join_all(bodies.iter().map(|body| send(&channel, &queue, body))).await?;
-                tally.many(group);
+                tally.many(count);
             }
             Ok(())
         })
@@ -155,7 +159,15 @@ pub(super) async fn emptied(
     queue_type: QueueType,
 ) -> Result<(), Failed> {
     let channel = connection.create_channel().await?;
-    let left = declare(&channel, queue, queue_type).await?;
+    // A quorum queue takes in acks a moment after it got them.
+    let mut left = declare(&channel, queue, queue_type).await?;
+    for _ in 0..100 {
+        if left == 0 {
+            break;
+        }
+        sleep(Duration::from_millis(20)).await;
+        left = declare(&channel, queue, queue_type).await?;
+    }
     trial.expect("messages left", left, 0)?;
     delete(&channel, connection, queue).await
 }

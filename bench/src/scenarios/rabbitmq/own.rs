@@ -81,10 +81,11 @@ pub(super) async fn publish_many(trial: Trial<Rabbit>, group: u64) -> Result<(),
             let order = work::noted_order();
             let tally = trial.tally();
             while tally.count() < trial.messages() {
-                let bodies: Vec<_> = (0..group).map(|_| work::encoded(&order)).collect();
+                let count = group.min(trial.messages() - tally.count());
+                let bodies: Vec<_> = (0..count).map(|_| work::encoded(&order)).collect();
                 let outgoing: Vec<_> = bodies.iter().map(|body| Outgoing::new(queue, body)).collect();
                 publisher.publish(&outgoing).await?;
-                tally.many(group);
+                tally.many(count);
             }
             Ok(())
         })

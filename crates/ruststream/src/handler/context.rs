@@ -1,5 +1,6 @@
 //! The circumstances of a message, as an extractor.
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::time::SystemTime;
 
@@ -37,6 +38,12 @@ impl<'a> Context<'a> {
     /// The bytes of the message, as published.
     pub fn payload(&self) -> &'a [u8] {
         self.incoming.payload()
+    }
+
+    /// What the transport knows of the message besides, by a type of its crate: a row, an exchange and its routing key, a topic. `None`
+    /// where it has no such `T`, as on the stand-in of a test.
+    pub fn fields<T: Any>(&self) -> Option<&'a T> {
+        self.incoming.fields()
     }
 
     /// When the message was published, where the transport knows.
