@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::{Error, Settings, maria, postgres, rabbit, redis};
+use crate::{Error, Settings, maria, postgres, rabbit, redis, redis_cluster, redis_sentinel};
 
 /// A kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +16,10 @@ pub enum Kind {
     Maria,
     /// One Redis server.
     Redis,
+    /// A Redis cluster: three primaries, each with a replica. Signals reach all its nodes; see [`RedisNodes`](crate::RedisNodes).
+    RedisCluster,
+    /// A Redis primary with a replica, and a sentinel that knows it as `main`, whose URL this is.
+    RedisSentinel,
     /// One node of `RabbitMQ`.
     Rabbit,
 }
@@ -58,7 +62,14 @@ pub(crate) trait Recipe {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 4] = [Kind::Postgres, Kind::Maria, Kind::Redis, Kind::Rabbit];
+    pub const ALL: [Kind; 6] = [
+        Kind::Postgres,
+        Kind::Maria,
+        Kind::Redis,
+        Kind::RedisCluster,
+        Kind::RedisSentinel,
+        Kind::Rabbit,
+    ];
 
     /// Its name on the command line and in file names.
     pub fn name(self) -> &'static str {
@@ -66,6 +77,8 @@ impl Kind {
             Kind::Postgres => "postgres",
             Kind::Maria => "maria",
             Kind::Redis => "redis",
+            Kind::RedisCluster => "redis-cluster",
+            Kind::RedisSentinel => "redis-sentinel",
             Kind::Rabbit => "rabbit",
         }
     }
@@ -76,6 +89,8 @@ impl Kind {
             Kind::Postgres => "RUSTSTREAM_POSTGRES_URL",
             Kind::Maria => "RUSTSTREAM_MYSQL_URL",
             Kind::Redis => "RUSTSTREAM_REDIS_URL",
+            Kind::RedisCluster => "RUSTSTREAM_REDIS_CLUSTER_URL",
+            Kind::RedisSentinel => "RUSTSTREAM_REDIS_SENTINEL_URL",
             Kind::Rabbit => "RUSTSTREAM_AMQP_URL",
         }
     }
@@ -85,7 +100,7 @@ impl Kind {
         match self {
             Kind::Postgres => (postgres::SERVER, &["postgresql"]),
             Kind::Maria => (maria::SERVER, &["mariadb-server"]),
-            Kind::Redis => ("/usr/bin/redis-server", &["redis-server"]),
+            Kind::Redis | Kind::RedisCluster | Kind::RedisSentinel => ("/usr/bin/redis-server", &["redis-server"]),
             Kind::Rabbit => (rabbit::SERVER, &["rabbitmq-server"]),
         }
     }
@@ -95,6 +110,8 @@ impl Kind {
             Kind::Postgres => &postgres::Postgres,
             Kind::Maria => &maria::Maria,
             Kind::Redis => &redis::Redis,
+            Kind::RedisCluster => &redis_cluster::Cluster,
+            Kind::RedisSentinel => &redis_sentinel::Sentinel,
             Kind::Rabbit => &rabbit::Rabbit,
         }
     }

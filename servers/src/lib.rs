@@ -26,6 +26,9 @@ mod process;
 mod proxy;
 mod rabbit;
 mod redis;
+mod redis_cluster;
+mod redis_nodes;
+mod redis_sentinel;
 mod shared;
 
 pub use error::Error;
@@ -33,4 +36,5 @@ pub use install::{chromium, program};
 pub use instance::{Instance, Settings};
 pub use kind::Kind;
 pub use proxy::Proxy;
+pub use redis_nodes::RedisNodes;
 pub use shared::{shared, shared_running, stop_shared};

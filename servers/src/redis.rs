@@ -40,19 +40,38 @@ impl Recipe for Redis {
     }
 
     fn answers(&self, _place: &Path, port: u16) -> bool {
-        // It says LOADING until its file is read.
-        let ping = || -> std::io::Result<bool> {
-            let mut link = TcpStream::connect(("127.0.0.1", port))?;
-            link.set_read_timeout(Some(Duration::from_secs(1)))?;
-            link.write_all(b"PING\r\n")?;
-            let mut answer = [0; 5];
-            link.read_exact(&mut answer)?;
-            Ok(&answer == b"+PONG")
-        };
-        ping().unwrap_or(false)
+        is_there(port)
     }
 
     fn url(&self, port: u16) -> String {
         format!("redis://127.0.0.1:{port}")
+    }
+}
+
+/// Whether a server answers: it says LOADING until its file is read.
+pub(crate) fn is_there(port: u16) -> bool {
+    let ping = || -> std::io::Result<bool> {
+        let mut link = TcpStream::connect(("127.0.0.1", port))?;
+        link.set_read_timeout(Some(Duration::from_secs(1)))?;
+        link.write_all(b"PING\r\n")?;
+        let mut answer = [0; 5];
+        link.read_exact(&mut answer)?;
+        Ok(&answer == b"+PONG")
+    };
+    ping().unwrap_or(false)
+}
+
+/// Runs `redis-cli` and answers what it says.
+pub(crate) fn ask(port: u16, words: &[&str]) -> Result<String, Error> {
+    let output = Command::new("/usr/bin/redis-cli")
+        .args(["-p", &port.to_string()])
+        .args(words)
+        .output()
+        .map_err(Error::during("redis-cli"))?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        Ok(said)
+    } else {
+        Err(Error::new(format!("redis-cli {}: {}", words.join(" "), said.trim())))
     }
 }

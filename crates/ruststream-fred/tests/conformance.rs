@@ -1,4 +1,4 @@
-//! Every form passes the conformance suite on one server.
+//! Every form passes the conformance suite: on one server, on a cluster of six, and behind a sentinel.
 
 #![allow(clippy::unwrap_used, reason = "a test that has no server is a failed test")]
 
@@ -9,22 +9,55 @@ use ruststream::transport::{Broker, TransportError};
 use ruststream_fred::{Form, RedisBroker, RedisList, RedisSource, RedisStream};
 use servers::{Kind, Proxy};
 
-/// The shared server, by way of a proxy of each check's own.
+/// A shared server.
 struct Server {
-    proxy: Proxy,
+    topology: Topology,
     form: Form,
 }
 
+enum Topology {
+    /// By way of a proxy of each check's own.
+    Standalone(Proxy),
+    Cluster(String),
+    Sentinel(String),
+}
+
 impl Server {
-    fn new(form: Form) -> Self {
+    fn standalone(form: Form) -> Self {
         let url = servers::shared(Kind::Redis).unwrap();
         let port = url.rsplit_once(':').unwrap().1.trim_end_matches('/').parse().unwrap();
-        let proxy = Proxy::to(port).unwrap();
-        Self { proxy, form }
+        let topology = Topology::Standalone(Proxy::to(port).unwrap());
+        Self { topology, form }
+    }
+
+    fn cluster(form: Form) -> Self {
+        let topology = Topology::Cluster(servers::shared(Kind::RedisCluster).unwrap());
+        Self { topology, form }
+    }
+
+    fn sentinel(form: Form) -> Self {
+        let topology = Topology::Sentinel(servers::shared(Kind::RedisSentinel).unwrap());
+        Self { topology, form }
     }
 
     fn broker(&self) -> RedisBroker {
-        RedisBroker::standalone(format!("redis://127.0.0.1:{}", self.proxy.port())).form(self.form)
+        let broker = match &self.topology {
+            Topology::Standalone(proxy) => RedisBroker::standalone(format!("redis://127.0.0.1:{}", proxy.port())),
+            Topology::Cluster(url) => RedisBroker::cluster([url]),
+            Topology::Sentinel(url) => RedisBroker::sentinel([url], "main"),
+        };
+        broker.form(self.form)
+    }
+
+    /// What a channel says while its listener is cut off is lost, and links to the nodes of a cluster go past any proxy.
+    fn cut(&self) -> bool {
+        match &self.topology {
+            Topology::Standalone(proxy) if !matches!(self.form, Form::Channel | Form::ShardedChannel) => {
+                proxy.cut();
+                true
+            }
+            _ => false,
+        }
     }
 
     fn leased_source(&self, name: &str, lease: Duration) -> Option<RedisSource> {
@@ -45,18 +78,18 @@ impl Server {
 }
 
 macro_rules! forms {
-    ($($module:ident: $form:expr, $features:expr;)*) => {
+    ($($module:ident: $topology:ident, $form:expr, $features:expr;)*) => {
         $(
             mod $module {
                 use super::*;
 
-                struct Standalone(Server);
+                struct Redis(Server);
 
-                impl Harness for Standalone {
+                impl Harness for Redis {
                     type Broker = RedisBroker;
 
                     async fn start() -> Self {
-                        Self(Server::new($form))
+                        Self(Server::$topology($form))
                     }
 
                     fn broker(&self) -> RedisBroker {
@@ -75,26 +108,30 @@ macro_rules! forms {
                         self.0.dead_letters(name).await
                     }
 
-                    // What a channel says while its listener is cut off is lost.
                     async fn cut(&self) -> bool {
-                        let is_kept = !matches!(self.0.form, Form::Channel | Form::ShardedChannel);
-                        if is_kept {
-                            self.0.proxy.cut();
-                        }
-                        is_kept
+                        self.0.cut()
                     }
                 }
 
-                ruststream::conformance::suite!(Standalone);
+                ruststream::conformance::suite!(Redis);
             }
         )*
     };
 }
 
 forms! {
-    streams: Form::Stream, Features::default();
-    lists: Form::List, Features::default();
-    plain_lists: Form::PlainList, Features::default().without_redelivery();
-    channels: Form::Channel, Features::default().without_storage().without_sharing().without_places();
-    sharded_channels: Form::ShardedChannel, Features::default().without_storage().without_sharing().without_places();
+    streams: standalone, Form::Stream, Features::default();
+    lists: standalone, Form::List, Features::default();
+    plain_lists: standalone, Form::PlainList, Features::default().without_redelivery();
+    channels: standalone, Form::Channel, Features::default().without_storage().without_sharing().without_places();
+    sharded_channels: standalone, Form::ShardedChannel, Features::default().without_storage().without_sharing().without_places();
+
+    cluster_streams: cluster, Form::Stream, Features::default();
+    cluster_lists: cluster, Form::List, Features::default();
+    cluster_channels: cluster, Form::Channel, Features::default().without_storage().without_sharing().without_places();
+    cluster_sharded: cluster, Form::ShardedChannel, Features::default().without_storage().without_sharing().without_places();
+
+    sentinel_streams: sentinel, Form::Stream, Features::default();
+    sentinel_lists: sentinel, Form::List, Features::default();
+    sentinel_channels: sentinel, Form::Channel, Features::default().without_storage().without_sharing().without_places();
 }
