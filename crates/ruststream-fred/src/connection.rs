@@ -9,7 +9,9 @@ use ruststream::transport::{Connection, TransportError};
 use crate::broker::Settings;
 use crate::dead_letters::DeadLetters;
 use crate::hub::Hub;
+use crate::names::slot_of;
 use crate::publish::RedisPublisher;
+use crate::stream::Start;
 use crate::wakes::Wakes;
 
 /// A live connection to a server, a cluster, or the primary behind sentinels.
@@ -46,6 +48,22 @@ impl RedisConnection {
             wakes: Wakes::default(),
             dropped: Arc::default(),
         })
+    }
+
+    /// Sets where a consumer group of a stream goes on: back to the beginning or to a time to replay, forward to skip. What is in hand,
+    /// and what waits for a retry, stays so.
+    ///
+    /// # Errors
+    ///
+    /// Where the server does not answer, or there is no such stream or group.
+    ///
+    /// # Cancel safety
+    ///
+    /// A call dropped before it completes may have moved the group.
+    pub async fn seek(&self, stream: &str, group: &str, to: Start) -> Result<(), TransportError> {
+        let arguments = || vec!["SETID".into(), stream.into(), group.into(), to.word().into()];
+        self.hub.call(slot_of(stream), "XGROUP", arguments).await?;
+        Ok(())
     }
 
     /// The dead letters, to list, show, replay and purge.

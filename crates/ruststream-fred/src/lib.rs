@@ -90,7 +90,7 @@ pub use self::{
     publish::{RedisPublish, RedisPublisher},
     source::{Form, RedisSource},
     stream::{
-        EntryId, InvalidEntryId, RedisStream, Retention, Start, StreamDelivery, StreamEntry, StreamFetch,
-        StreamReceipt, StreamSettle,
+        EntryId, InvalidEntryId, RedisCommands, RedisStream, Retention, Start, StreamDelivery, StreamEntry,
+        StreamFetch, StreamReceipt, StreamSettle,
     },
 };

@@ -252,8 +252,14 @@ impl fmt::Debug for RedisPublisher {
     }
 }
 
+/// What the destination of a message is, where names are `form` by default.
+pub(crate) fn form_of(message: &Outgoing<'_>, form: Form) -> Form {
+    let options = message.options::<RedisPublish>();
+    options.and_then(|options| options.form).unwrap_or(form)
+}
+
 /// The command that sends a message.
-fn word(form: Form) -> &'static str {
+pub(crate) fn word(form: Form) -> &'static str {
     match form {
         Form::Stream => "XADD",
         Form::List | Form::PlainList => "LPUSH",
@@ -263,7 +269,7 @@ fn word(form: Form) -> &'static str {
 }
 
 /// Its arguments.
-fn arguments(form: Form, message: &Outgoing<'_>) -> Vec<Value> {
+pub(crate) fn arguments(form: Form, message: &Outgoing<'_>) -> Vec<Value> {
     let destination = Value::Bytes(Bytes::copy_from_slice(message.destination().as_bytes()));
     if form != Form::Stream {
         return vec![destination, Value::Bytes(envelope::write(message, b""))];

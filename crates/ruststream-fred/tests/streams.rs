@@ -477,3 +477,110 @@ async fn what_lay_in_the_link_for_longer_than_its_lease_is_not_handed_out() {
     sleep(LEASE).await;
     assert!(paused.is_quiet_for(LEASE).await);
 }
+
+#[tokio::test]
+async fn queued_commands_travel_with_acks_and_with_nothing_else() {
+    for is_atomic in [false, true] {
+        let server = Server::start();
+        let connection = server.connect().await;
+        let source = RedisStream::new("orders");
+        let source = if is_atomic { source.atomic() } else { source.pipeline() };
+        let mut reader = Reader::open(source, &connection).await;
+        publish(&connection, "orders", &numbers(0..50)).await;
+        let mut taken = reader.take(50).await;
+        for delivery in &taken {
+            let entry: &StreamEntry = delivery.fields().downcast_ref().unwrap();
+            let commands = entry.commands().unwrap();
+            commands.queue("INCR", ["count"]).unwrap();
+            commands
+                .publish(&Outgoing::new("receipts", delivery.payload()))
+                .unwrap();
+        }
+        let dead = taken.split_off(40);
+        let retried = taken.split_off(30);
+        let released = taken.split_off(20);
+        assert_eq!(reader.ack(taken).await.stale, 0);
+        reader.end(released, Verdict::Release).await;
+        reader
+            .end(
+                retried,
+                Verdict::Retry {
+                    after: Duration::from_hours(1),
+                },
+            )
+            .await;
+        reader.end(dead, dead_letter()).await;
+
+        assert_eq!(server.cli(&["GET", "count"]).trim(), "20", "atomic: {is_atomic}");
+        assert_eq!(server.length("receipts"), 20);
+        assert_eq!(server.calls("exec"), if is_atomic { 20 } else { 0 });
+        assert_eq!(server.pending("orders", GROUP), (0, 20));
+    }
+}
+
+/// Where the answer was lost, what was done is not done again.
+#[tokio::test]
+async fn commands_whose_answer_is_lost_are_not_run_twice() {
+    let server = Server::start();
+    let proxy = servers::Proxy::to(server.instance.port()).unwrap();
+    let broker = RedisBroker::standalone(format!("redis://127.0.0.1:{}", proxy.port()))
+        .command_timeout(Duration::from_millis(400));
+    let connection = broker.connect().await.unwrap();
+    let mut reader = Reader::open(RedisStream::new("orders").atomic(), &connection).await;
+    publish(&connection, "orders", &numbers(0..10)).await;
+    let taken = reader.take(10).await;
+    let mut finished = Vec::new();
+    for delivery in taken {
+        let entry: &StreamEntry = delivery.fields().downcast_ref().unwrap();
+        entry.commands().unwrap().queue("INCR", ["count"]).unwrap();
+        finished.push((delivery.into_receipt(), Verdict::Ack));
+    }
+    proxy.lose_answers();
+    assert!(reader.settle.settle(&mut finished).await.is_err());
+    assert_eq!(finished.len(), 10);
+    eventually(
+        || server.cli(&["GET", "count"]).trim().to_owned(),
+        |count| count == "10",
+    )
+    .await;
+    proxy.heal();
+
+    while let Err(error) = reader.settle.settle(&mut finished).await {
+        assert!(error.is_transient(), "{error}");
+    }
+
+    assert_eq!(server.cli(&["GET", "count"]).trim(), "10");
+    assert_eq!(server.pending("orders", GROUP), (0, 0));
+}
+
+#[tokio::test]
+async fn a_group_goes_on_where_it_is_set() {
+    let server = Server::start();
+    let connection = server.connect().await;
+    let mut reader = Reader::open(RedisStream::new("orders"), &connection).await;
+    publish(&connection, "orders", &["1", "2"]).await;
+    sleep(Duration::from_millis(20)).await;
+    let between = SystemTime::now();
+    publish(&connection, "orders", &["3"]).await;
+    let taken = reader.take(3).await;
+    let first = taken[0].fields().downcast_ref::<StreamEntry>().unwrap().id();
+    reader.ack(taken).await;
+    for (to, expected) in [
+        (Start::Beginning, vec!["1", "2", "3"]),
+        (Start::Since(between), vec!["3"]),
+        (Start::After(first), vec!["2", "3"]),
+    ] {
+        connection.seek("orders", GROUP, to).await.unwrap();
+        let again = reader.take(expected.len()).await;
+        assert_eq!(payloads(&again), expected, "{to:?}");
+        reader.ack(again).await;
+    }
+    publish(&connection, "orders", &["skipped"]).await;
+    let skipped = reader.take(1).await;
+    reader.end(skipped, Verdict::Release).await;
+    connection.seek("orders", GROUP, Start::Now).await.unwrap();
+    let again = reader.take(1).await;
+    assert_eq!(payloads(&again), ["skipped"], "what was in hand stays so");
+    reader.ack(again).await;
+    assert!(connection.seek("orders", "nobody", Start::Now).await.is_err());
+}

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use ruststream::message::HeaderMap;
 use ruststream::transport::Delivery;
 
-use super::EntryId;
+use super::{EntryId, RedisCommands};
 use crate::lease::Held;
 
 /// A message in hand.
@@ -27,6 +27,7 @@ pub struct StreamDelivery {
 pub struct StreamEntry {
     id: EntryId,
     reader: Arc<StreamReader>,
+    commands: Option<RedisCommands>,
 }
 
 /// One consumer of a stream.
@@ -38,8 +39,8 @@ pub(crate) struct StreamReader {
 }
 
 impl StreamEntry {
-    pub(crate) fn new(id: EntryId, reader: Arc<StreamReader>) -> Self {
-        Self { id, reader }
+    pub(crate) fn new(id: EntryId, reader: Arc<StreamReader>, commands: Option<RedisCommands>) -> Self {
+        Self { id, reader, commands }
     }
 
     /// The id of the entry.
@@ -55,6 +56,11 @@ impl StreamEntry {
     /// The consumer group that read it.
     pub fn group(&self) -> &str {
         &self.reader.group
+    }
+
+    /// Where the handler queues commands of its own, if its source [says so](crate::RedisStream::pipeline).
+    pub fn commands(&self) -> Option<&RedisCommands> {
+        self.commands.as_ref()
     }
 
     /// The name of the consumer, unique to the subscription.
@@ -95,7 +101,10 @@ impl Delivery for StreamDelivery {
     }
 
     fn into_receipt(self) -> StreamReceipt {
-        StreamReceipt { held: self.held }
+        StreamReceipt {
+            held: self.held,
+            commands: self.entry.commands,
+        }
     }
 }
 
@@ -112,6 +121,7 @@ impl fmt::Debug for StreamDelivery {
 /// What is left of a delivery: the right to settle its entry, while no one else has it.
 pub struct StreamReceipt {
     pub(crate) held: Held,
+    pub(crate) commands: Option<RedisCommands>,
 }
 
 impl fmt::Debug for StreamReceipt {

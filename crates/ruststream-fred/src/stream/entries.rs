@@ -7,6 +7,7 @@ use fred::interfaces::Resp3Frame as Frame;
 use ruststream::message::HeaderMap;
 use tokio::time::Instant;
 
+use super::RedisCommands;
 use super::delivery::{StreamDelivery, StreamEntry};
 use super::shared::Shared;
 use super::time::EntryId;
@@ -128,6 +129,9 @@ impl Read {
         let chunk = Chunk::new(self.raw.iter().map(|raw| raw.id.clone()).collect(), since);
         shared.book.enter(&chunk);
         let consumer = Arc::clone(&shared.consumer);
+        let settings = shared.hub.settings();
+        let slot = settings.is_cluster().then_some(shared.slot);
+        let (has_commands, form) = (shared.commands.is_some(), settings.form);
         self.raw
             .into_iter()
             .enumerate()
@@ -136,7 +140,11 @@ impl Read {
                 headers: raw.headers,
                 attempt: raw.count,
                 unfinished: raw.unfinished,
-                entry: StreamEntry::new(raw.entry, Arc::clone(&consumer)),
+                entry: StreamEntry::new(
+                    raw.entry,
+                    Arc::clone(&consumer),
+                    has_commands.then(|| RedisCommands::new(slot, form)),
+                ),
                 held: Held::new(Arc::clone(&chunk), index),
             })
     }

@@ -8,6 +8,7 @@ use ruststream::message::header;
 use ruststream::transport::{DeadLetter, Settle, Settled, TransportError, Verdict};
 use tokio::time::Instant;
 
+use super::commands::Mode;
 use super::delivery::StreamReceipt;
 use super::shared::{Settlement, Shared, What};
 use super::time::since_epoch;
@@ -77,6 +78,47 @@ impl StreamSettle {
         outcome.map(|()| missing)
     }
 
+    /// Acks what has commands with it. Where someone else may have an entry, or the call before may have come through, the server is
+    /// asked first: what it does not hold for this consumer is done, or not this consumer's any more.
+    async fn ack_with_commands(
+        &mut self,
+        mode: Mode,
+        in_doubt: bool,
+        finished: &mut Vec<(StreamReceipt, Verdict)>,
+    ) -> Result<usize, Failure> {
+        let now = Instant::now();
+        let for_how_long = self.shared.lease * 2 / 3;
+        let mut with = Vec::new();
+        let mut asks = in_doubt;
+        for (receipt, verdict) in finished.iter() {
+            if let (Some(commands), Verdict::Ack) = (&receipt.commands, verdict) {
+                asks |= !receipt.held.chunk().is_fresh(now, for_how_long);
+                with.push((receipt.held.id().clone(), commands.take()));
+            }
+        }
+        if with.is_empty() {
+            return Ok(0);
+        }
+        let mut late = 0;
+        if asks {
+            let ids: Vec<Bytes> = with.iter().map(|(id, _)| id.clone()).collect();
+            let lost = self.shared.renew(&ids).await?;
+            late = lost.len();
+            let mut position = 0;
+            with.retain(|_| {
+                position += 1;
+                lost.binary_search(&(position - 1)).is_err()
+            });
+        }
+        let mut rest = with.into_iter().peekable();
+        while rest.peek().is_some() {
+            let part: Vec<_> = rest.by_ref().take(ACKS).collect();
+            self.shared.ack_with_commands(mode, part).await?;
+        }
+        finished.retain(|(receipt, verdict)| receipt.commands.is_none() || !matches!(verdict, Verdict::Ack));
+        Ok(late)
+    }
+
     /// Settles the rest by script, each entry only if it is still this consumer's.
     async fn settle_rest(&mut self, finished: &mut Vec<(StreamReceipt, Verdict)>) -> Result<usize, Failure> {
         let settlements: Vec<Settlement> = finished
@@ -108,6 +150,9 @@ impl Settle for StreamSettle {
                 stale += missing;
             }
         };
+        if let Some(mode) = self.shared.commands {
+            count(self.ack_with_commands(mode, in_doubt, finished).await?);
+        }
         count(self.ack_fresh(finished).await?);
         if !finished.is_empty() {
             count(self.settle_rest(finished).await?);

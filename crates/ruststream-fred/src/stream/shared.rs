@@ -6,12 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use fred::interfaces::Resp3Frame as Frame;
 use fred::types::Value;
+use ruststream::transport::ErrorKind;
 use tokio::time::Instant;
 
+use super::commands::{Command, Mode};
 use super::delivery::StreamReader;
 use super::time::{EntryId, millis};
 use crate::connection::RedisConnection;
-use crate::error::Failure;
+use crate::error::{Failure, Sign};
 use crate::hub::Hub;
 use crate::lease::Book;
 use crate::names::{beside, dead_of, slot_of};
@@ -50,6 +52,7 @@ pub(super) struct Shared {
     pub(super) slot: u16,
     pub(super) lease: Duration,
     pub(super) book: Book,
+    pub(super) commands: Option<Mode>,
     parked: String,
     start: Start,
     retention: Retention,
@@ -114,6 +117,7 @@ impl Shared {
             parked: format!("{group}:retries"),
             start: source.start,
             retention: source.retention,
+            commands: source.commands,
             due: beside(&stream, &format!("group:{group}:due")),
             delayed: beside(&stream, "delayed"),
             state: beside(&stream, &format!("group:{group}:state")),
@@ -202,6 +206,54 @@ impl Shared {
         reply::number(&answer, "XACK")
     }
 
+    /// Acks entries that this consumer still holds, and sends what their handlers queued, in one round trip.
+    pub(super) async fn ack_with_commands(
+        &self,
+        mode: Mode,
+        entries: Vec<(Bytes, Vec<Command>)>,
+    ) -> Result<(), Failure> {
+        let ack = |ids: &mut dyn Iterator<Item = Bytes>| {
+            let mut values: Vec<Value> = vec![self.stream.as_ref().into(), self.group.as_ref().into()];
+            values.extend(ids.map(Value::Bytes));
+            ("XACK", values)
+        };
+        let mut all = Vec::new();
+        match mode {
+            Mode::Pipeline => {
+                let mut ids = Vec::with_capacity(entries.len());
+                for (id, commands) in entries {
+                    all.extend(commands);
+                    ids.push(id);
+                }
+                all.push(ack(&mut ids.into_iter()));
+            }
+            Mode::Atomic => {
+                for (id, commands) in entries {
+                    all.push(("MULTI", Vec::new()));
+                    all.extend(commands);
+                    all.push(ack(&mut std::iter::once(id)));
+                    all.push(("EXEC", Vec::new()));
+                }
+            }
+        }
+        let link = self.hub.link(self.slot).await?;
+        let answers = link.pipeline(all, self.hub.settings().command_timeout).await?;
+        for answer in answers {
+            match answer {
+                Err(failure) if matches!(failure.sign, Sign::Elsewhere | Sign::Ask(_)) => {
+                    self.hub.forget(&link);
+                    return Err(failure);
+                }
+                Err(failure) if failure.kind == ErrorKind::Busy => return Err(failure),
+                Err(failure) => {
+                    tracing::error!(stream = %self.stream, error = %failure.text, "a command that a handler queued failed");
+                }
+                Ok(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Settles entries that this consumer still holds, in as many calls as their number needs. `done` is told how many of them
     /// are through after each.
     pub(super) async fn settle(
@@ -266,7 +318,7 @@ impl Shared {
             .await;
         match left {
             // Where there is no group there is no consumer.
-            Err(failure) if failure.sign == crate::error::Sign::NoGroup => Ok(()),
+            Err(failure) if failure.sign == Sign::NoGroup => Ok(()),
             left => left.map(drop),
         }
     }

@@ -1,10 +1,12 @@
 //! A stream as a source.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ruststream::transport::{Capabilities, ErrorKind, Source, TransportError};
 
+use super::commands::Mode;
+use super::time::since_epoch;
 use super::{EntryId, StreamFetch, StreamSettle};
 use crate::connection::RedisConnection;
 use crate::names::{check_group, check_name};
@@ -20,7 +22,7 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// # Examples
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::time::{Duration, SystemTime};
 /// use ruststream::transport::Source;
 /// use ruststream_fred::{RedisStream, Retention, Start};
 ///
@@ -40,6 +42,7 @@ pub struct RedisStream {
     pub(crate) start: Start,
     pub(crate) lease: Duration,
     pub(crate) retention: Retention,
+    pub(crate) commands: Option<Mode>,
 }
 
 /// Where a consumer group begins when it is made. One that is there goes on where it stands.
@@ -53,6 +56,8 @@ pub enum Start {
     Now,
     /// With the first entry behind this one.
     After(EntryId),
+    /// With the first entry that was added at this time or later, by the clock of the server.
+    Since(SystemTime),
 }
 
 impl Start {
@@ -61,6 +66,13 @@ impl Start {
             Self::Beginning => "0".to_owned(),
             Self::Now => "$".to_owned(),
             Self::After(id) => id.to_string(),
+            Self::Since(time) => {
+                let first = EntryId {
+                    millis: since_epoch(time),
+                    sequence: 0,
+                };
+                first.before().to_string()
+            }
         }
     }
 }
@@ -92,6 +104,7 @@ impl RedisStream {
             start: Start::default(),
             lease: DEFAULT_LEASE,
             retention: Retention::default(),
+            commands: None,
         }
     }
 
@@ -113,6 +126,26 @@ impl RedisStream {
     /// killed. It should be the same in all services of a group.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease.max(Duration::from_millis(10));
+        self
+    }
+
+    /// Lets handlers queue [commands of their own](crate::RedisCommands) that travel with the acks, in one round trip for many
+    /// messages.
+    ///
+    /// What a handler queued is sent once its message is acked. A process that dies before has sent nothing; one that loses its link
+    /// meanwhile asks the server first whether it was done, by message, which holds for all that was sent in one go but for the moment
+    /// between a command and its ack: [`atomic`](Self::atomic) has no such moment.
+    pub fn pipeline(mut self) -> Self {
+        self.commands = Some(Mode::Pipeline);
+        self
+    }
+
+    /// As [`pipeline`](Self::pipeline), the commands and the ack of each message in a transaction (`MULTI`, `EXEC`): both are done, or
+    /// neither, exactly once. As with all transactions of Redis, a command that fails by itself, such as one on a key of another type,
+    /// does not undo the others. A reply of the handler is published before the ack as ever; one that is to be part of the transaction is
+    /// [queued](crate::RedisCommands::publish) instead.
+    pub fn atomic(mut self) -> Self {
+        self.commands = Some(Mode::Atomic);
         self
     }
 

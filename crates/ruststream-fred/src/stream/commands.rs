@@ -1,0 +1,156 @@
+//! Commands of a handler's own that travel with the ack of its message.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use fred::types::Value;
+use ruststream::message::Outgoing;
+use ruststream::transport::{ErrorKind, TransportError};
+
+use crate::names::{check_name, slot_of};
+use crate::publish::{arguments, form_of, word};
+use crate::source::Form;
+
+/// How what a handler queues is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// In the round trip of the acks of many messages.
+    Pipeline,
+    /// As [`Mode::Pipeline`], the commands and the ack of each message in a transaction.
+    Atomic,
+}
+
+/// One command and its arguments.
+pub(crate) type Command = (&'static str, Vec<Value>);
+
+/// What a handler queued: sent when its message is acked, and dropped when it is retried, given back or a dead letter.
+///
+/// A subscription has it where its source says [`pipeline`](crate::RedisStream::pipeline) or [`atomic`](crate::RedisStream::atomic).
+///
+/// # Examples
+///
+/// ```
+/// use ruststream::prelude::*;
+/// use ruststream_fred::StreamEntry;
+///
+/// #[subscriber("orders")]
+/// async fn count(order: u64, context: Context<'_>) -> Result<(), String> {
+///     let entry: &StreamEntry = context.fields().ok_or("this handler reads a stream")?;
+///     let commands = entry.commands().ok_or("this subscription has no pipeline")?;
+///     commands.queue("INCR", ["orders:count"]).map_err(|error| error.to_string())
+/// }
+/// ```
+#[derive(Clone)]
+pub struct RedisCommands {
+    queued: Arc<Mutex<Vec<Command>>>,
+    /// That of the stream, where it matters.
+    slot: Option<u16>,
+    form: Form,
+}
+
+impl RedisCommands {
+    pub(crate) fn new(slot: Option<u16>, form: Form) -> Self {
+        Self {
+            queued: Arc::default(),
+            slot,
+            form,
+        }
+    }
+
+    /// Queues a command, the key first among its arguments. Its answer is not waited for; an error of the server is told in the log.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] on a cluster where the key lies in another slot than the stream: give both one hash tag.
+    pub fn queue<A: Into<Bytes>>(
+        &self,
+        command: &'static str,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<(), TransportError> {
+        let arguments: Vec<Bytes> = arguments.into_iter().map(Into::into).collect();
+        if let Some(key) = arguments.first() {
+            self.check_slot(&String::from_utf8_lossy(key))?;
+        }
+        self.push((command, arguments.into_iter().map(Value::Bytes).collect()));
+        Ok(())
+    }
+
+    /// Queues a publish. Its delay is not kept: publish what is to wait by a publisher.
+    ///
+    /// # Errors
+    ///
+    /// As [`queue`](Self::queue), and where the destination can be no name.
+    pub fn publish(&self, message: &Outgoing<'_>) -> Result<(), TransportError> {
+        check_name(message.destination())?;
+        self.check_slot(message.destination())?;
+        let form = form_of(message, self.form);
+        self.push((word(form), arguments(form, message)));
+        Ok(())
+    }
+
+    /// Drops what was queued: for a handler that ends with `HandlerOutcome::drop`, which acks its message.
+    pub fn clear(&self) {
+        self.queued().clear();
+    }
+
+    pub(crate) fn take(&self) -> Vec<Command> {
+        self.queued().clone()
+    }
+
+    fn push(&self, command: Command) {
+        self.queued().push(command);
+    }
+
+    fn queued(&self) -> std::sync::MutexGuard<'_, Vec<Command>> {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_slot(&self, key: &str) -> Result<(), TransportError> {
+        match self.slot {
+            Some(slot) if slot_of(key) != slot => Err(TransportError::new(
+                ErrorKind::Invalid,
+                format!(
+                    "the key {key:?} lies in another slot of the cluster than the stream, so that its commands cannot travel with the \
+                     ack: give both one hash tag, such as {{shop}}orders and {{shop}}count"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for RedisCommands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisCommands")
+            .field("queued", &self.queued().len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for RedisCommands {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.queued, &other.queued)
+    }
+}
+
+impl Eq for RedisCommands {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_a_cluster_keys_of_other_slots_are_refused_with_the_fix() {
+        let commands = RedisCommands::new(Some(slot_of("{shop}orders")), Form::Stream);
+        assert!(commands.queue("INCR", ["{shop}count"]).is_ok());
+        let error = commands.queue("INCR", ["count"]).expect_err("another slot");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("hash tag"), "{error}");
+        assert!(commands.publish(&Outgoing::new("receipts", b"1")).is_err());
+        assert_eq!(commands.take().len(), 1);
+        commands.clear();
+        assert!(commands.take().is_empty());
+        assert!(RedisCommands::new(None, Form::Stream).queue("INCR", ["count"]).is_ok());
+    }
+}
