@@ -27,6 +27,12 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// Starts the task of a lane: it ends when the channel does, or with [`Operation::Close`]. Called once for each lane, and
     /// again when its task has died.
     fn start(&self, lane: usize, receiver: mpsc::Receiver<Operation>, outlet: Outlet);
+
+    /// Where handlers borrow transactions, if they can.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    fn lender(&self) -> Option<Arc<dyn crate::transaction::Lender>> {
+        None
+    }
 }
 
 /// Sends operations to lanes. Clones reach the same ones.
@@ -81,6 +87,11 @@ impl Engine {
 
     fn outlet(&self) -> Outlet {
         Outlet(Arc::downgrade(&self.shared))
+    }
+
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(crate) fn lender(&self) -> Option<Arc<dyn crate::transaction::Lender>> {
+        self.shared.driver.lender()
     }
 
     pub(crate) fn label(&self) -> &str {

@@ -4,6 +4,8 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
@@ -17,6 +19,8 @@ use crate::error::Failure;
 use crate::lease::{Book, Chunk, Held, random_token};
 use crate::operation::{Claim, Claimed, Operation, Part, Settlement};
 use crate::settle::InboxReceipt;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use crate::transaction::{Lender, Slot};
 
 /// A claim is made so small that it brings about this many bytes at most, going by the largest payload seen of late.
 const CLAIM_BYTES: usize = 32 * 1024 * 1024;
@@ -73,6 +77,8 @@ impl InboxFetch {
     fn take_in(&mut self, claimed: Claimed) -> impl Iterator<Item = InboxDelivery> + use<> {
         let chunk = Chunk::new(claimed.token, claimed.rows.iter().map(|row| row.id).collect());
         self.book.enter(&chunk);
+        #[cfg(any(feature = "postgres", feature = "mysql"))]
+        let lender = self.engine.lender();
         let largest = claimed.rows.iter().map(|row| row.payload.len()).max().unwrap_or(0);
         // It forgets a large one slowly.
         self.largest = largest.max(self.largest - self.largest / 8);
@@ -81,7 +87,13 @@ impl InboxFetch {
             .into_iter()
             .enumerate()
             .map(move |(index, row)| InboxDelivery {
-                row: InboxRow { id: row.id },
+                row: InboxRow {
+                    id: row.id,
+                    #[cfg(any(feature = "postgres", feature = "mysql"))]
+                    lender: lender.clone(),
+                    #[cfg(any(feature = "postgres", feature = "mysql"))]
+                    slot: OnceLock::new(),
+                },
                 attempt: row.attempt,
                 unfinished: row.unfinished,
                 published_at: row.published_at,
@@ -207,11 +219,22 @@ pub struct InboxDelivery {
 }
 
 /// What an inbox knows of a delivery besides: its row. Lent through [`Delivery::fields`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InboxRow {
     /// The id of the row, unique in its table for all time.
     pub id: i64,
+    /// Where transactions come from, if they can be borrowed.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(crate) lender: Option<Arc<dyn Lender>>,
+    /// The transaction of this message, once its handler has asked for it.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(crate) slot: OnceLock<Arc<dyn Slot>>,
+}
+
+impl fmt::Debug for InboxRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InboxRow").field("id", &self.id).finish_non_exhaustive()
+    }
 }
 
 impl Delivery for InboxDelivery {
@@ -250,7 +273,11 @@ impl Delivery for InboxDelivery {
     }
 
     fn into_receipt(self) -> InboxReceipt {
-        InboxReceipt { held: self.held }
+        InboxReceipt {
+            held: self.held,
+            #[cfg(any(feature = "postgres", feature = "mysql"))]
+            slot: self.row.slot.into_inner(),
+        }
     }
 }
 

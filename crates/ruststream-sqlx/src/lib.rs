@@ -14,6 +14,8 @@
 //! - Delays, retries and dead letters are rows of the table. Dead letters keep their bytes, headers and history.
 //! - Any number of processes of one machine can work on one file. Files on a network share are not supported: `SQLite`'s locks
 //!   do not work there. On a server the machines may be many; leases, delays and times go by the server's clock.
+//! - On a server, a handler may take a transaction (`Tx`): its writes, what it publishes by it, and the ack commit together, or not
+//!   at all. So each message takes effect there exactly once.
 //!
 //! # How it works
 //!
@@ -71,6 +73,8 @@ mod settle;
 mod source;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod transaction;
 
 #[cfg(feature = "mysql")]
 pub use self::mysql::MySql;
@@ -78,6 +82,8 @@ pub use self::mysql::MySql;
 pub use self::postgres::Postgres;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::{Sqlite, Synchronous};
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub use self::transaction::{Lends, Stores, Tx, publish_in};
 pub use self::{
     broker::SqlxBroker,
     connection::{SqlxConnection, Statistics},

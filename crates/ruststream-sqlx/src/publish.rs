@@ -86,7 +86,7 @@ impl Publish for SqlxPublisher {
     }
 }
 
-fn new_row(queue: Arc<str>, message: &Outgoing<'_>) -> NewRow {
+pub(crate) fn new_row(queue: Arc<str>, message: &Outgoing<'_>) -> NewRow {
     let headers = (!message.headers().is_empty()).then(|| {
         let mut block = Vec::with_capacity(message.headers().size() + 8 * message.headers().len());
         message.headers().write_block(&mut block);

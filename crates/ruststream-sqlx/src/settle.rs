@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use std::time::Duration;
 
 use ruststream::transport::{Settle, Settled, TransportError, Verdict};
 
@@ -10,10 +12,15 @@ use crate::clock::millis;
 use crate::engine::Engine;
 use crate::lease::{Book, Chunk, Held, lease_id};
 use crate::operation::{Operation, Part, Renewal, RetryRow, Settlement};
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use crate::transaction::Slot;
 
 /// What is left of a delivery: the right to settle its row, while its lease lasts.
 pub struct InboxReceipt {
     pub(crate) held: Held,
+    /// The transaction that its handler asked for.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(crate) slot: Option<Arc<dyn Slot>>,
 }
 
 impl fmt::Debug for InboxReceipt {
@@ -50,6 +57,13 @@ impl Settle for InboxSettle {
         if finished.is_empty() {
             return Ok(Settled::default());
         }
+        #[cfg(any(feature = "postgres", feature = "mysql"))]
+        let committed_late = end_transactions(finished).await;
+        #[cfg(not(any(feature = "postgres", feature = "mysql")))]
+        let committed_late = 0;
+        if finished.is_empty() {
+            return Ok(Settled { stale: committed_late });
+        }
         let parts = into_parts(finished);
         let queue = Arc::clone(&self.queue);
         let answer = self
@@ -64,7 +78,9 @@ impl Settle for InboxSettle {
             .await?;
         let Some(failure) = answer.failure else {
             finished.clear();
-            return Ok(Settled { stale: answer.stale });
+            return Ok(Settled {
+                stale: answer.stale + committed_late,
+            });
         };
         let failed: HashSet<(i64, i64)> = answer.failed.into_iter().collect();
         finished.retain(|(receipt, _)| failed.contains(&(receipt.held.id(), receipt.held.chunk().token)));
@@ -103,6 +119,44 @@ impl fmt::Debug for InboxSettle {
             .field("queue", &self.queue)
             .finish_non_exhaustive()
     }
+}
+
+/// Ends the transactions of handlers, all at once: acks commit, each with its row; what else there is to say is said once its
+/// transaction is undone. Answers how many came too late.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+async fn end_transactions(finished: &mut Vec<(InboxReceipt, Verdict)>) -> usize {
+    let mut with = finished
+        .extract_if(.., |(receipt, _)| receipt.slot.is_some())
+        .collect::<Vec<_>>();
+    let endings = with.iter_mut().map(async |(receipt, verdict)| {
+        let slot = receipt.slot.take()?;
+        if *verdict != Verdict::Ack {
+            slot.rollback().await;
+            return None;
+        }
+        let (id, token) = (receipt.held.id(), receipt.held.chunk().token);
+        match slot.commit(id, token).await {
+            Ok(held) => Some(held),
+            Err(failure) => {
+                // If it did commit after all, the row is gone, and the retry finds nothing.
+                let error = TransportError::from(failure);
+                tracing::warn!(id, %error, "a transaction did not commit: its message is handled again");
+                let after = Duration::from_millis(100 << slot.attempt().min(9));
+                *verdict = Verdict::Retry { after };
+                None
+            }
+        }
+    });
+    let ended = futures_util::future::join_all(endings).await;
+    let mut late = 0;
+    for (pair, ended) in with.into_iter().zip(ended) {
+        match ended {
+            Some(true) => {}
+            Some(false) => late += 1,
+            None => finished.push(pair),
+        }
+    }
+    late
 }
 
 /// One group under way: rows of one claim that end the same way.
@@ -206,6 +260,8 @@ mod tests {
         (0..ids.len())
             .map(|index| InboxReceipt {
                 held: Held::new(Arc::clone(&chunk), index),
+                #[cfg(any(feature = "postgres", feature = "mysql"))]
+                slot: None,
             })
             .collect()
     }

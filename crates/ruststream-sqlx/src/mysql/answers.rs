@@ -10,7 +10,7 @@ use super::dialect::{Link, MySqlDialect, held, hex, list};
 use super::statements::{self, due, since_1970};
 use crate::clock::{from_millis, to_millis};
 use crate::dead_letters::{DeadMessage, QueueCounts};
-use crate::operation::{Administer, Claim, ClaimedRow, Decoded, LostRow, Which};
+use crate::operation::{Administer, Claim, ClaimedRow, Decoded, LostRow, NewRow, Which};
 use crate::server::{Answers, Count, Peek, Ping, Renewals, SettleRows, Store, Wake};
 
 /// The longest error text that a dead letter keeps.
@@ -154,18 +154,7 @@ impl Answers<Store<'_>> for MySqlDialect {
         while !rest.is_empty() {
             let (group, tail) = rest.split_at(statements::insert_size(rest.len()));
             rest = tail;
-            let mut values = MySqlArguments::default();
-            let mut fill = || {
-                for row in group {
-                    values.add(row.queue.as_bytes())?;
-                    values.add(micros(row.delay))?;
-                    values.add(row.key.as_deref())?;
-                    values.add(row.headers.as_deref())?;
-                    values.add(&row.payload[..])?;
-                }
-                Ok(())
-            };
-            fill().map_err(sqlx::Error::Encode)?;
+            let values = columns(group)?;
             let insert = AssertSqlSafe(statements::insert(group.len()));
             if let Err(error) = link.prepared(insert, values).await {
                 if several {
@@ -179,6 +168,23 @@ impl Answers<Store<'_>> for MySqlDialect {
         }
         Ok(())
     }
+}
+
+/// The values of rows, one after another.
+pub(super) fn columns(rows: &[NewRow]) -> Result<MySqlArguments, sqlx::Error> {
+    let mut values = MySqlArguments::default();
+    let mut fill = || {
+        for row in rows {
+            values.add(row.queue.as_bytes())?;
+            values.add(micros(row.delay))?;
+            values.add(row.key.as_deref())?;
+            values.add(row.headers.as_deref())?;
+            values.add(&row.payload[..])?;
+        }
+        Ok(())
+    };
+    fill().map_err(sqlx::Error::Encode)?;
+    Ok(values)
 }
 
 impl Answers<Wake> for MySqlDialect {

@@ -3,11 +3,16 @@
 use std::fmt::Write as _;
 
 use futures_util::TryStreamExt;
+use ruststream::transport::TransportError;
 use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Either, Executor};
 
+use super::answers::columns;
 use super::{error, schema, statements};
+use crate::fetch::InboxRow;
 use crate::server::{Connects, Dialect, Judgement, PrepareError};
+use crate::transaction::publish::sealed::{self, Rows};
+use crate::transaction::{Begins, Lends, Stores, extract};
 
 pub(crate) struct MySqlDialect {
     options: MySqlConnectOptions,
@@ -89,6 +94,66 @@ impl Connects for MySqlDialect {
 }
 
 impl Dialect for MySqlDialect {}
+
+impl Begins for MySqlDialect {
+    type Raw = MySqlConnection;
+
+    async fn open(&self) -> Result<MySqlConnection, sqlx::Error> {
+        let mut connection = self.options.connect().await?;
+        connection.execute(statements::SESSION).await?;
+        Ok(connection)
+    }
+
+    async fn begin(raw: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+        raw.execute("START TRANSACTION").await.map(drop)
+    }
+
+    async fn ack(raw: &mut MySqlConnection, id: i64, token: i64) -> Result<bool, sqlx::Error> {
+        let ack = sqlx::query(statements::ACK_ONE).bind(id).bind(token);
+        Ok(raw.execute(ack).await?.rows_affected() == 1)
+    }
+
+    async fn commit(raw: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+        raw.execute("COMMIT").await.map(drop)
+    }
+
+    async fn rollback(raw: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+        raw.execute(statements::ROLLBACK).await.map(drop)
+    }
+}
+
+impl Stores for MySqlConnection {
+    async fn store(&mut self, Rows(rows): Rows) -> Result<(), TransportError> {
+        let mut rest = &rows[..];
+        while !rest.is_empty() {
+            let (group, tail) = rest.split_at(statements::insert_size(rest.len()));
+            rest = tail;
+            let storing = async {
+                let insert = AssertSqlSafe(statements::insert(group.len()));
+                self.execute(sqlx::query_with(insert, columns(group)?)).await
+            };
+            if let Err(error) = storing.await {
+                let judged = error::judge(&error);
+                return Err(TransportError::new(judged.kind, judged.text).with_cause(error));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl sealed::Sealed for MySqlConnection {}
+impl extract::sealed::Sealed for super::MySql {}
+
+impl Lends for super::MySql {
+    type Connection = MySqlConnection;
+
+    async fn borrow(
+        row: &InboxRow,
+        attempt: u32,
+    ) -> Result<extract::sealed::Borrowed<MySqlConnection>, TransportError> {
+        extract::borrow::<MySqlDialect>(row, attempt).await
+    }
+}
 
 /// Bytes as they stand in a text.
 pub(super) fn hex(bytes: &[u8]) -> String {

@@ -6,6 +6,9 @@ pub(super) const SESSION: &str =
 
 pub(super) const ROLLBACK: &str = "ROLLBACK";
 
+/// Id, token.
+pub(super) const ACK_ONE: &str = "DELETE FROM ruststream_messages WHERE id = ? AND token = ?";
+
 /// What is due and no one holds: before it the columns, behind it the number of rows.
 macro_rules! due {
     ($queue:expr) => {

@@ -1,5 +1,7 @@
 //! Requests as statements, and rows as answers.
 
+use std::sync::Arc;
+
 use ruststream::message::HeaderMap;
 use sqlx::postgres::{PgArguments, PgRow, PgValueRef};
 use sqlx::{Arguments, Row, ValueRef};
@@ -8,7 +10,7 @@ use super::dialect::{Link, PostgresDialect};
 use super::statements;
 use crate::clock::{from_millis, to_millis};
 use crate::dead_letters::{DeadMessage, QueueCounts};
-use crate::operation::{Administer, Claim, ClaimedRow, Decoded, LostRow, Which};
+use crate::operation::{Administer, Claim, ClaimedRow, Decoded, LostRow, NewRow, Which};
 use crate::server::{Answers, Count, Peek, Ping, Renewals, SettleRows, Store, Wake};
 
 /// The longest error text that a dead letter keeps.
@@ -134,22 +136,33 @@ impl Answers<Store<'_>> for PostgresDialect {
             link.change(statements::STORE_ONE, values).await?;
             return Ok(());
         }
-        let queues: Vec<&str> = store.rows.iter().map(|row| &*row.queue).collect();
-        let delays: Vec<i64> = store.rows.iter().map(|row| row.delay.min(LONGEST_DELAY)).collect();
-        let keys: Vec<Option<&[u8]>> = store.rows.iter().map(|row| row.key.as_deref()).collect();
-        let headers: Vec<Option<&[u8]>> = store.rows.iter().map(|row| row.headers.as_deref()).collect();
-        let payloads: Vec<&[u8]> = store.rows.iter().map(|row| &row.payload[..]).collect();
-        let mut values = values![queues, delays, keys, headers, payloads];
         if store.wake.is_empty() {
-            link.change(statements::STORE, values).await?;
+            link.change(statements::STORE, columns(store.rows)?).await?;
         } else {
-            let wake: Vec<&str> = store.wake.iter().map(|queue| &**queue).collect();
-            values.add(&*self.tag).map_err(sqlx::Error::Encode)?;
-            values.add(wake).map_err(sqlx::Error::Encode)?;
+            let values = store_and_tell(store.rows, &self.tag, store.wake)?;
             link.change(statements::STORE_AND_TELL, values).await?;
         }
         Ok(())
     }
+}
+
+/// The values of `STORE_AND_TELL`.
+pub(super) fn store_and_tell(rows: &[NewRow], tag: &str, wake: &[Arc<str>]) -> Result<PgArguments, sqlx::Error> {
+    let wake: Vec<&str> = wake.iter().map(|queue| &**queue).collect();
+    let mut values = columns(rows)?;
+    values.add(tag).map_err(sqlx::Error::Encode)?;
+    values.add(wake).map_err(sqlx::Error::Encode)?;
+    Ok(values)
+}
+
+/// The values of rows, a list for each column.
+fn columns(rows: &[NewRow]) -> Result<PgArguments, sqlx::Error> {
+    let queues: Vec<&str> = rows.iter().map(|row| &*row.queue).collect();
+    let delays: Vec<i64> = rows.iter().map(|row| row.delay.min(LONGEST_DELAY)).collect();
+    let keys: Vec<Option<&[u8]>> = rows.iter().map(|row| row.key.as_deref()).collect();
+    let headers: Vec<Option<&[u8]>> = rows.iter().map(|row| row.headers.as_deref()).collect();
+    let payloads: Vec<&[u8]> = rows.iter().map(|row| &row.payload[..]).collect();
+    Ok(values![queues, delays, keys, headers, payloads])
 }
 
 impl Answers<Wake> for PostgresDialect {

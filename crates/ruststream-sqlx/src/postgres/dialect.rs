@@ -2,12 +2,17 @@
 
 use std::sync::Arc;
 
+use ruststream::transport::TransportError;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgRow};
 use sqlx::{ConnectOptions, Connection, Executor};
 use tokio::task::AbortHandle;
 
+use super::answers::store_and_tell;
 use super::{error, listen, schema, statements};
+use crate::fetch::InboxRow;
 use crate::server::{Base, Connects, Dialect, Judgement, PrepareError};
+use crate::transaction::publish::sealed::{self, Rows};
+use crate::transaction::{Begins, Lends, Stores, extract};
 
 pub(crate) struct PostgresDialect {
     pub(super) options: PgConnectOptions,
@@ -112,3 +117,58 @@ impl Connects for PostgresDialect {
 }
 
 impl Dialect for PostgresDialect {}
+
+impl Begins for PostgresDialect {
+    type Raw = PgConnection;
+
+    async fn open(&self) -> Result<PgConnection, sqlx::Error> {
+        self.options.connect().await
+    }
+
+    async fn begin(raw: &mut PgConnection) -> Result<(), sqlx::Error> {
+        raw.execute("BEGIN").await.map(drop)
+    }
+
+    async fn ack(raw: &mut PgConnection, id: i64, token: i64) -> Result<bool, sqlx::Error> {
+        let ack = sqlx::query(statements::ACK_ONE).bind(id).bind(token);
+        Ok(raw.execute(ack).await?.rows_affected() == 1)
+    }
+
+    async fn commit(raw: &mut PgConnection) -> Result<(), sqlx::Error> {
+        raw.execute("COMMIT").await.map(drop)
+    }
+
+    async fn rollback(raw: &mut PgConnection) -> Result<(), sqlx::Error> {
+        raw.execute("ROLLBACK").await.map(drop)
+    }
+}
+
+impl Stores for PgConnection {
+    async fn store(&mut self, Rows(rows): Rows) -> Result<(), TransportError> {
+        let mut wake: Vec<Arc<str>> = rows.iter().map(|row| Arc::clone(&row.queue)).collect();
+        wake.sort_unstable();
+        wake.dedup();
+        let storing = async {
+            let values = store_and_tell(&rows, "", &wake)?;
+            self.execute(sqlx::query_with(statements::STORE_AND_TELL, values)).await
+        };
+        match storing.await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let judged = error::judge(&error);
+                Err(TransportError::new(judged.kind, judged.text).with_cause(error))
+            }
+        }
+    }
+}
+
+impl sealed::Sealed for PgConnection {}
+impl extract::sealed::Sealed for super::Postgres {}
+
+impl Lends for super::Postgres {
+    type Connection = PgConnection;
+
+    async fn borrow(row: &InboxRow, attempt: u32) -> Result<extract::sealed::Borrowed<PgConnection>, TransportError> {
+        extract::borrow::<PostgresDialect>(row, attempt).await
+    }
+}

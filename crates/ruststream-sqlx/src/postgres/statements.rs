@@ -33,6 +33,9 @@ pub(super) const ACK: &str = "
     DELETE FROM ruststream_messages AS m USING unnest($1::bigint[], $2::bigint[]) AS s (id, token)
     WHERE m.id = s.id AND m.token = s.token";
 
+/// Id, token.
+pub(super) const ACK_ONE: &str = "DELETE FROM ruststream_messages WHERE id = $1 AND token = $2";
+
 /// Ids, tokens.
 pub(super) const RELEASE: &str = "
     UPDATE ruststream_messages AS m SET token = 0, lease_until = '-infinity', attempt = greatest(m.attempt - 1, 0)

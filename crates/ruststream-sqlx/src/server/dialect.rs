@@ -9,6 +9,7 @@ use super::Base;
 use crate::dead_letters::{DeadMessage, QueueCounts};
 use crate::error::Failure;
 use crate::operation::{Administer, Claim, Decoded, LostRow, NewRow, Part, Which};
+use crate::transaction::Begins;
 
 /// Something asked of a server: one statement, or a few that belong together.
 pub(crate) trait Request: Sync {
@@ -69,6 +70,7 @@ pub(crate) trait Dialect:
     + Answers<Which>
     + Answers<Count>
     + Answers<Ping>
+    + Begins
 {
 }
 

@@ -27,6 +27,7 @@ pub(crate) use self::news::{News, SOME};
 pub(crate) use self::settings::Settings;
 use crate::engine::{Counters, Driver, Engine, Outlet};
 use crate::operation::Operation;
+use crate::transaction::{Bank, Lender};
 
 const CLAIMS: usize = 0;
 const SETTLES: usize = 1;
@@ -57,11 +58,13 @@ pub(crate) async fn open<D: Dialect>(dialect: D, settings: Settings) -> Result<E
     first.prepare().await?;
     first.close().await;
     let listener = D::listen(&base);
-    Ok(Engine::start(label, counters, ServerDriver { base, listener }))
+    let bank = Bank::new(Arc::clone(&base));
+    Ok(Engine::start(label, counters, ServerDriver { base, bank, listener }))
 }
 
 struct ServerDriver<D: Dialect> {
     base: Arc<Base<D>>,
+    bank: Arc<Bank<D>>,
     listener: Option<AbortHandle>,
 }
 
@@ -80,6 +83,10 @@ impl<D: Dialect> Driver for ServerDriver<D> {
             #[cfg(test)]
             Operation::Panic => LEASES,
         }
+    }
+
+    fn lender(&self) -> Option<Arc<dyn Lender>> {
+        Some(Arc::clone(&self.bank) as Arc<dyn Lender>)
     }
 
     fn start(&self, lane: usize, receiver: mpsc::Receiver<Operation>, outlet: Outlet) {

@@ -13,6 +13,9 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Executor, Row};
 /// The kind of server.
 pub(crate) const KIND: Kind = Kind::Maria;
 
+/// The database.
+pub(crate) type Database = MySql;
+
 pub(crate) type PlaceBroker = SqlxBroker<MySql>;
 
 /// A database.
@@ -159,5 +162,16 @@ impl Place {
     pub(crate) async fn script(&self, sql: &str) {
         let script = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
         self.plain().await.execute(script).await.unwrap();
+    }
+
+    /// How many transactions of the crate are open and do nothing.
+    pub(crate) async fn open_transactions(&self) -> i64 {
+        let database = self.options.get_database().unwrap();
+        let sql = format!(
+            "SELECT count(*) FROM information_schema.innodb_trx AS t \
+             JOIN information_schema.processlist AS p ON p.id = t.trx_mysql_thread_id \
+             WHERE p.db = '{database}' AND p.command = 'Sleep'"
+        );
+        self.number(&sql).await
     }
 }

@@ -19,5 +19,7 @@ mod requests;
 mod settling;
 #[path = "../behaviour/support.rs"]
 mod support;
+#[path = "../behaviour/transactions.rs"]
+mod transactions;
 #[path = "../behaviour/waking.rs"]
 mod waking;

@@ -13,6 +13,9 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Executor, Row};
 /// The kind of server.
 pub(crate) const KIND: Kind = Kind::Postgres;
 
+/// The database.
+pub(crate) type Database = Postgres;
+
 pub(crate) type PlaceBroker = SqlxBroker<Postgres>;
 
 /// A schema of a database.
@@ -181,5 +184,14 @@ impl Place {
     pub(crate) fn through_pooler(&self, port: u16) -> String {
         let database = self.options().get_database().unwrap().to_owned();
         format!("postgres://postgres@127.0.0.1:{port}/{database}")
+    }
+
+    /// How many transactions of the crate are open and do nothing.
+    pub(crate) async fn open_transactions(&self) -> i64 {
+        let name = self.application_name();
+        let sql = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}' AND state LIKE 'idle in transaction%'"
+        );
+        self.number(&sql).await
     }
 }

@@ -1,0 +1,161 @@
+//! What a handler writes by its transaction commits together with the ack of its message, or not at all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ruststream::app::Running;
+use ruststream::message::Outgoing;
+use ruststream::prelude::*;
+use ruststream::transport::{Broker, PublishError};
+use ruststream_sqlx::{Inbox, Tx, publish_in};
+use sqlx::{AssertSqlSafe, Connection as _, Executor};
+use tokio::sync::Semaphore;
+
+use crate::place::{Database, Place};
+use crate::support::{eventually, publish, publish_numbers};
+
+#[derive(Clone)]
+struct Shop {
+    calls: Arc<AtomicUsize>,
+    open: Arc<Semaphore>,
+}
+
+impl Shop {
+    fn new(open: usize) -> Self {
+        Self {
+            calls: Arc::default(),
+            open: Arc::new(Semaphore::new(open)),
+        }
+    }
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Writes, and fails afterwards in each first attempt at an odd number.
+#[subscriber("orders")]
+async fn book(order: u64, mut tx: Tx<Database>, context: Context<'_>, State(shop): State<Shop>) -> Result<(), Failure> {
+    shop.calls.fetch_add(1, Ordering::SeqCst);
+    let insert = format!("INSERT INTO effects (id) VALUES ({order})");
+    tx.execute(AssertSqlSafe(insert)).await?;
+    let receipt = order.to_string();
+    tx.publish(&[Outgoing::new("receipts", receipt.as_bytes())]).await?;
+    let _open = shop.open.acquire().await?;
+    if order % 2 == 1 && context.attempt() == 1 {
+        return Err("the first time it fails".into());
+    }
+    Ok(())
+}
+
+async fn place() -> Place {
+    let place = Place::new().await;
+    place.sql("CREATE TABLE effects (id BIGINT NOT NULL)").await;
+    place
+}
+
+async fn service(place: &Place, shop: &Shop, limit: Option<Duration>) -> Running {
+    RustStream::new(AppInfo::new("transactions", "1.0.0"))
+        .state(shop.clone())
+        .with_broker(place.broker(), |broker| {
+            let subscription = broker.include(book).source(Inbox::queue("orders"));
+            subscription
+                .workers(8)
+                .retry(Retry::fixed(Duration::from_millis(5)).attempts(5));
+            if let Some(limit) = limit {
+                subscription.timeout(limit);
+            }
+        })
+        .start()
+        .await
+        .unwrap()
+}
+
+async fn effects(place: &Place) -> (i64, i64) {
+    (
+        place.number("SELECT count(*) FROM effects").await,
+        place.number("SELECT count(DISTINCT id) FROM effects").await,
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn effects_replies_and_acks_commit_together() {
+    let place = place().await;
+    let connection = place.connect().await;
+    publish_numbers(&connection, "orders", 200).await;
+    let shop = Shop::new(8);
+    let running = service(&place, &shop, None).await;
+    let left = async || connection.queue_counts("orders").await.unwrap();
+    eventually(left, |counts| counts.ready + counts.leased + counts.scheduled == 0).await;
+    running.shutdown().await.unwrap();
+
+    assert_eq!(shop.calls.load(Ordering::SeqCst), 300, "half of them failed once");
+    assert_eq!(effects(&place).await, (200, 200));
+    assert_eq!(connection.queue_counts("receipts").await.unwrap().ready, 200);
+    assert_eq!(connection.queue_counts("orders").await.unwrap().dead, 0);
+}
+
+/// Whose lease was lost has written nothing: the message and its effects are someone else's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_lease_undoes_what_its_handler_wrote() {
+    let place = place().await;
+    let connection = place.connect().await;
+    publish(&connection, "orders", &[b"2"]).await;
+    let shop = Shop::new(0);
+    let running = service(&place, &shop, None).await;
+    eventually(async || shop.calls.load(Ordering::SeqCst), |calls| *calls == 1).await;
+
+    let rob = "UPDATE ruststream_messages SET token = 5 WHERE queue = 'orders'";
+    place.sql(rob).await;
+    shop.open.add_permits(8);
+
+    let stale = async || running.health().subscriptions[0].stale;
+    eventually(stale, |stale| *stale == 1).await;
+    assert_eq!(effects(&place).await, (0, 0));
+    assert_eq!(connection.queue_counts("receipts").await.unwrap().ready, 0);
+    assert_eq!(connection.queue_counts("orders").await.unwrap().leased, 1);
+    running.shutdown().await.unwrap();
+}
+
+/// C08: a handler that is cut short in the middle of a statement leaves no transaction open behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handlers_cut_short_leave_nothing_open() {
+    let place = place().await;
+    let connection = place.connect().await;
+    publish_numbers(&connection, "orders", 60).await;
+    let shop = Shop::new(0);
+    // As long as no permit is there, every call is cut short: most while they wait, some in a statement.
+    let running = service(&place, &shop, Some(Duration::from_millis(7))).await;
+    let dead = async || connection.queue_counts("orders").await.unwrap().dead;
+    eventually(dead, |dead| *dead == 60).await;
+    assert_eq!(effects(&place).await, (0, 0));
+    assert_eq!(place.open_transactions().await, 0);
+    running.shutdown().await.unwrap();
+
+    shop.open.add_permits(8);
+    let running = service(&place, &shop, None).await;
+    connection.dead_letters().replay_queue("orders").await.unwrap();
+    let left = async || connection.queue_counts("orders").await.unwrap();
+    eventually(left, |counts| counts.ready + counts.leased + counts.scheduled == 0).await;
+    running.shutdown().await.unwrap();
+    assert_eq!(effects(&place).await, (60, 60));
+}
+
+#[tokio::test]
+async fn messages_are_published_inside_a_transaction_of_the_users_own() {
+    let place = place().await;
+    let connection = place.broker().connect().await.unwrap();
+    let mut plain = place.plain().await;
+    for (commit, wanted) in [(false, 0), (true, 70)] {
+        let mut tx = plain.begin().await.unwrap();
+        let messages = vec![Outgoing::new("orders", b"1"); 70];
+        publish_in(&mut *tx, &messages).await.unwrap();
+        if commit {
+            tx.commit().await.unwrap();
+        } else {
+            tx.rollback().await.unwrap();
+        }
+        assert_eq!(connection.queue_counts("orders").await.unwrap().ready, wanted);
+    }
+    let refused: PublishError = publish_in(&mut plain, &[Outgoing::new("", b"1")]).await.unwrap_err();
+    assert!(refused.to_string().contains("empty"), "{refused}");
+}
