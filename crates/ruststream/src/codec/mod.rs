@@ -7,6 +7,7 @@
 
 #[cfg(feature = "cbor")]
 mod cbor;
+pub(crate) mod compression;
 mod encode;
 mod error;
 mod json;

@@ -33,6 +33,8 @@
 //! ```
 
 mod claim_check;
+#[cfg(any(feature = "gzip", feature = "zstd"))]
+mod compressed;
 mod concurrency;
 mod idempotent;
 mod only_if;
@@ -40,6 +42,8 @@ mod traced;
 mod unpack;
 
 pub use claim_check::{ClaimCheck, PayloadFiles, PayloadStore};
+#[cfg(any(feature = "gzip", feature = "zstd"))]
+pub use compressed::Compressed;
 pub use concurrency::ConcurrencyLimit;
 pub use idempotent::{Claim, IdempotencyStore, Idempotent, MemoryIdempotency};
 pub use only_if::OnlyIf;

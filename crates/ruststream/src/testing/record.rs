@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::codec::Codec;
+use crate::codec::{Codec, compression};
 use crate::handler::{self, FailureKind, HandlerOutcome};
 use crate::message::{HeaderMap, Incoming, OptionSet, TransportOptions, header};
 use crate::transport::DeadReason;
@@ -196,7 +196,8 @@ pub(super) fn decode_or_fail<T>(codec: &Codec, headers: &HeaderMap, payload: &[u
 where
     T: for<'a> handler::Message<'a>,
 {
-    T::read(Incoming::new(payload, headers), codec).unwrap_or_else(|error| {
+    let read = compression::plain(headers, payload).and_then(|plain| T::read(Incoming::new(&plain, headers), codec));
+    read.unwrap_or_else(|error| {
         panic!(
             "{place} is no `{}`: {error}; it is {}",
             std::any::type_name::<T>(),

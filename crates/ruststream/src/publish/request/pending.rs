@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use crate::codec::{Codec, CodecError};
+use crate::codec::{Codec, CodecError, compression};
 use crate::handler::{Call, Handler, Message, Mounting, Outcome, Scope, Single};
 use crate::message::{Incoming, header};
 use crate::publish::Publisher;
@@ -55,7 +55,7 @@ impl Pending {
         let codec = codec.clone();
         let answer: Answer = Box::new(move |incoming| {
             // Whoever waited may be gone meanwhile.
-            let _ = sender.send(A::read(incoming, &codec));
+            let _ = sender.send(read(incoming, &codec));
         });
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.waiting().as_mut()?.insert(number, answer);
@@ -85,6 +85,12 @@ impl Pending {
         let number = correlation_id.strip_prefix(&self.prefix)?.strip_prefix('-')?;
         self.waiting().as_mut()?.remove(&number.parse().ok()?)
     }
+}
+
+/// Reads a reply, which no layer has seen.
+fn read<A: for<'a> Message<'a>>(incoming: Incoming<'_>, codec: &Codec) -> Result<A, CodecError> {
+    let payload = compression::plain(incoming.headers(), incoming.payload())?;
+    A::read(incoming.with_payload(&payload), codec)
 }
 
 /// A reply that is expected. Dropped, it is expected no more.
