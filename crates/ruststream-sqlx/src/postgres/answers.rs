@@ -34,7 +34,7 @@ impl Answers<Claim> for PostgresDialect {
         let rows = link
             .rows(
                 statements::CLAIM,
-                values![&*claim.queue, room, claim.lease, claim.token],
+                values![&*claim.queue, room, claim.lease.min(LONGEST_DELAY), claim.token],
             )
             .await?;
         // Answered in the order of their pages, which is nearly the one that is wanted.
@@ -177,7 +177,10 @@ impl Answers<Renewals> for PostgresDialect {
     async fn answer(&self, link: &mut Link, renewals: &Renewals) -> Result<Vec<LostRow>, sqlx::Error> {
         let (ids, tokens): (Vec<i64>, Vec<i64>) = renewals.rows.iter().copied().unzip();
         let renewed = link
-            .change(statements::RENEW, values![&ids[..], &tokens[..], renewals.lease])
+            .change(
+                statements::RENEW,
+                values![&ids[..], &tokens[..], renewals.lease.min(LONGEST_DELAY)],
+            )
             .await?;
         if renewed as usize >= ids.len() {
             return Ok(Vec::new());

@@ -110,20 +110,26 @@ impl<D: Dialect> Inserts<D> {
         let group = &rows[start..end];
         let queues = distinct(group);
         let wake = self.whom_to_tell(&queues);
-        match self
-            .link
-            .run(&Store {
-                rows: group,
-                wake: &wake,
-            })
-            .await
+        let telling = Store {
+            rows: group,
+            wake: &wake,
+        };
+        let mut stored = self.link.run(&telling).await;
+        if let Err(Trouble::Refused(_)) = stored
+            && !wake.is_empty()
         {
+            // No message is refused because others cannot be told of it: a listener that hangs, anyone's, fills up the
+            // notifications of the whole server.
+            self.owe(&wake);
+            stored = self.link.run(&Store { rows: group, wake: &[] }).await;
+        }
+        match stored {
             Ok(()) => self.stored(&queues),
             Err(Trouble::Refused(_)) if group.len() > 1 => {
                 // One of them is at fault: the others come through by themselves.
                 for (offset, row) in group.iter().enumerate() {
                     let row = std::slice::from_ref(row);
-                    match self.link.run(&Store { rows: row, wake: &wake }).await {
+                    match self.link.run(&Store { rows: row, wake: &[] }).await {
                         Ok(()) => self.stored(&distinct(row)),
                         Err(trouble) => failures.push((start + offset, trouble.into_failure())),
                     }
@@ -160,6 +166,15 @@ impl<D: Dialect> Inserts<D> {
             }
         }
         wake
+    }
+
+    /// Others are told of these queues when the window ends.
+    fn owe(&mut self, queues: &[Arc<str>]) {
+        for queue in queues {
+            if let Some(told) = self.told.get_mut(queue) {
+                told.more = true;
+            }
+        }
     }
 
     async fn tell_what_is_owed(&mut self) {

@@ -308,3 +308,21 @@ async fn ids_beyond_two_to_the_31_and_near_the_end_work() {
         assert_eq!(orders.ack(replayed).await.stale, 0);
     }
 }
+
+#[tokio::test]
+async fn a_lease_and_a_delay_may_be_longer_than_any_clock() {
+    let place = Place::new().await;
+    let connection = place.connect().await;
+    publish_numbers(&connection, "orders", 2).await;
+    let later = Outgoing::new("orders", b"later").with_delay(Duration::MAX);
+    connection.publisher().publish(&[later]).await.unwrap();
+    let mut orders = open(&connection, &Inbox::queue("orders").lease(Duration::MAX)).await;
+    let mut got = orders.take(2).await;
+    let mut lost = Vec::new();
+    orders.settle.renew(&mut lost).await.unwrap();
+    assert!(lost.is_empty());
+    let first = got.remove(0);
+    orders.end(vec![first], Verdict::Retry { after: Duration::MAX }).await;
+    assert_eq!(orders.ack(got).await.stale, 0);
+    assert_eq!(connection.queue_counts("orders").await.unwrap().scheduled, 2);
+}

@@ -17,6 +17,7 @@ mod place;
 mod poison;
 mod retries;
 mod sharing;
+mod soak;
 #[path = "../behaviour/support.rs"]
 mod support;
 

@@ -121,6 +121,32 @@ async fn a_listener_that_was_cut_off_misses_nothing() {
     }
 }
 
+/// C35: where others cannot be told of it, a message is stored all the same.
+#[tokio::test]
+async fn a_publish_does_not_depend_on_being_told_of() {
+    let place = Place::new().await;
+    let connection = place
+        .broker()
+        .poll_interval(Duration::from_millis(50))
+        .connect()
+        .await
+        .unwrap();
+    // One that refuses, as a full queue of notifications makes the server's own do.
+    place
+        .sql(
+            "CREATE FUNCTION pg_notify(text, text) RETURNS void LANGUAGE plpgsql \
+             AS $$ BEGIN RAISE EXCEPTION 'too many notifications' USING ERRCODE = '54000'; END $$",
+        )
+        .await;
+    let shadowing = SqlxBroker::postgres(place.with_its_own_functions())
+        .connect()
+        .await
+        .unwrap();
+    publish_numbers(&shadowing, "orders", 3).await;
+    let got = subscribe(&connection, "orders").await.take(3).await;
+    assert_eq!(payloads(&got), support::numbers(0..3));
+}
+
 /// `PgBouncer` in transaction mode, in front of the server that the tests share.
 struct PgBouncer {
     child: Child,

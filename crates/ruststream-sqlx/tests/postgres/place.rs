@@ -194,4 +194,11 @@ impl Place {
         );
         self.number(&sql).await
     }
+
+    /// The URL of this place, where functions of its schema come before those of the server.
+    pub(crate) fn with_its_own_functions(&self) -> String {
+        let (server, parameters) = self.url.split_once("search_path]=").unwrap();
+        let (schema, rest) = parameters.split_once('&').unwrap();
+        format!("{server}search_path]={schema},pg_catalog&{rest}")
+    }
 }
