@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lapin::BasicProperties;
-use lapin::types::FieldTable;
+use lapin::types::{FieldTable, ShortString};
 use ruststream::message::HeaderMap;
 use ruststream::transport::Delivery;
 
@@ -26,8 +26,8 @@ pub struct QueueReceipt {
 /// What RabbitMQ knows of a delivery besides.
 #[derive(Debug)]
 pub struct MessageFields {
-    pub(crate) exchange: String,
-    pub(crate) routing_key: String,
+    pub(crate) exchange: ShortString,
+    pub(crate) routing_key: ShortString,
     pub(crate) redelivered: bool,
     pub(crate) tag: u64,
     pub(crate) properties: BasicProperties,
@@ -46,12 +46,12 @@ pub(crate) struct Message {
 impl MessageFields {
     /// The exchange that the message was published to; empty for the default one.
     pub fn exchange(&self) -> &str {
-        &self.exchange
+        self.exchange.as_str()
     }
 
     /// The routing key that the message was published with.
     pub fn routing_key(&self) -> &str {
-        &self.routing_key
+        self.routing_key.as_str()
     }
 
     /// Whether the server has handed it out before. A retry is a message of its own, and not marked so.
@@ -78,8 +78,8 @@ impl MessageFields {
 impl Message {
     pub(crate) fn new(epoch: u64, delivery: lapin::message::Delivery) -> Self {
         let properties = delivery.properties;
-        let mut exchange = delivery.exchange.to_string();
-        let mut routing_key = delivery.routing_key.to_string();
+        let mut exchange = delivery.exchange;
+        let mut routing_key = delivery.routing_key;
         let mut attempt = 1;
         let mut unfinished = false;
         if properties.headers().is_some() {
@@ -87,9 +87,9 @@ impl Message {
             let count = properties::number(&properties, properties::DELIVERY_COUNT).unwrap_or_default();
             attempt = u32::try_from(made.saturating_add(count).saturating_add(1)).unwrap_or(u32::MAX);
             unfinished = count > 0 || properties::has(&properties, own::UNFINISHED);
-            if let Some(original) = properties::text(&properties, own::ROUTING_KEY) {
+            if let Some(original) = properties::short_text(&properties, own::ROUTING_KEY) {
                 routing_key = original;
-                exchange = properties::text(&properties, own::EXCHANGE).unwrap_or_default();
+                exchange = properties::short_text(&properties, own::EXCHANGE).unwrap_or_default();
             }
         }
         Self {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::{FutureExt, Stream, StreamExt};
@@ -16,7 +16,7 @@ use lapin::Consumer;
 use lapin::options::{BasicCancelOptions, BasicNackOptions};
 use ruststream::transport::{ErrorKind, Fetch, TransportError};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::delivery::{Message, QueueDelivery};
 use crate::error;
@@ -27,6 +27,10 @@ use crate::session::{Attempts, Session, Subscription};
 
 /// How many fetches in a row have to ask for a little more than the window before it is widened.
 const TIGHT: u32 = 8;
+/// How soon one has to come back to be waiting for the server.
+const QUICK: Duration = Duration::from_millis(1);
+/// The widest window that is not asked for.
+const MOST_SPARE: u16 = 256;
 /// The most consumers that make up one window.
 const MOST_CONSUMERS: usize = 16;
 /// How long nothing has to come to show that nothing is on its way.
@@ -46,6 +50,10 @@ pub struct QueueFetch {
     /// How many messages the server sends ahead of their acks.
     window: u16,
     tight: u32,
+    /// When the last deliveries were handed on.
+    handed_on: Instant,
+    /// How many fetches in a row came right after the one before, and had to wait all the same.
+    waited: u32,
     /// What came again from a queue that does not count: copies with the count are made of it, and come in its place.
     #[allow(
         clippy::vec_box,
@@ -66,19 +74,23 @@ struct Current {
     consumers: Vec<Consumer>,
     /// One more consumer, on its way.
     more: Option<Task<Consumer>>,
-    /// The number of the delivery that is next, since two consumers may be polled in another order than the server served them in.
+    /// The number of the delivery that is next. The server numbers those of all consumers in one row, and has served one that is on its
+    /// way here already.
     next: u64,
     ahead: BTreeMap<u64, lapin::message::Delivery>,
 }
 
 impl QueueFetch {
     pub(crate) async fn open(subscription: Arc<Subscription>) -> Result<Self, TransportError> {
+        let window = subscription.spec.prefetch.unwrap_or(1);
         let mut fetch = Self {
             subscription,
             current: None,
             opening: None,
-            window: 1,
+            window,
             tight: 0,
+            handed_on: Instant::now(),
+            waited: 0,
             suspects: Vec::new(),
             counting: JoinSet::new(),
             innocent: HashMap::new(),
@@ -131,14 +143,19 @@ impl QueueFetch {
     /// Widens the window to what is in hand and asked for.
     fn fit(&mut self, room: usize) {
         let Some(current) = &mut self.current else { return };
-        if current.more.is_some() || current.consumers.len() >= MOST_CONSUMERS {
+        let is_fixed = self.subscription.spec.prefetch.is_some();
+        if is_fixed || current.more.is_some() || current.consumers.len() >= MOST_CONSUMERS {
             return;
         }
         let in_hand = current.session.book().open();
         let needed = u16::try_from(in_hand + room).unwrap_or(u16::MAX);
         self.tight = if needed > self.window { self.tight + 1 } else { 0 };
         let wider = if needed <= self.window {
-            return;
+            // Who takes little at a time, and is through with it at once, waits for the way to the server and back each time.
+            if self.waited <= TIGHT || self.window >= MOST_SPARE {
+                return;
+            }
+            self.window
         } else if in_hand >= usize::from(self.window) {
             // Nothing more comes until something is settled, and what is in hand may wait for what has yet to come.
             (needed - self.window).max(self.window)
@@ -148,7 +165,7 @@ impl QueueFetch {
             return;
         };
         self.window = self.window.saturating_add(wider);
-        self.tight = 0;
+        (self.tight, self.waited) = (0, 0);
         let (subscription, session) = (self.subscription.clone(), current.session.clone());
         current.more = Some(tokio::spawn(async move {
             let Subscription { spec, outbox, .. } = &*subscription;
@@ -259,31 +276,28 @@ impl Current {
                 Err(error) => return Poll::Ready(Some(Err(error))),
             }
         }
-        if let [consumer] = &mut self.consumers[..]
-            && self.ahead.is_empty()
-        {
-            let polled = ready!(Pin::new(consumer).poll_next(context));
-            if let Some(Ok(delivery)) = &polled {
-                self.next = delivery.delivery_tag + 1;
-            }
-            return Poll::Ready(polled.map(consumed));
-        }
         loop {
-            if let Some(delivery) = self.ahead.remove(&self.next) {
+            if !self.ahead.is_empty()
+                && let Some(delivery) = self.ahead.remove(&self.next)
+            {
                 self.next += 1;
                 return Poll::Ready(Some(Ok(delivery)));
             }
             let mut came = false;
             for consumer in &mut self.consumers {
-                // All that one has is taken before the next is asked: so what is missing in between has not come.
-                while let Poll::Ready(polled) = Pin::new(&mut *consumer).poll_next(context) {
-                    match polled.map(consumed) {
-                        Some(Ok(delivery)) => {
-                            self.ahead.insert(delivery.delivery_tag, delivery);
-                            came = true;
-                        }
-                        other => return Poll::Ready(other),
+                let Poll::Ready(polled) = Pin::new(consumer).poll_next(context) else {
+                    continue;
+                };
+                match polled.map(consumed) {
+                    Some(Ok(delivery)) if delivery.delivery_tag == self.next => {
+                        self.next += 1;
+                        return Poll::Ready(Some(Ok(delivery)));
                     }
+                    Some(Ok(delivery)) => {
+                        self.ahead.insert(delivery.delivery_tag, delivery);
+                        came = true;
+                    }
+                    other => return Poll::Ready(other),
                 }
             }
             if !came {
@@ -405,8 +419,18 @@ impl Fetch for QueueFetch {
 
     async fn fetch(&mut self, room: usize, into: &mut Vec<QueueDelivery>) -> Result<(), TransportError> {
         self.ensure_open().await?;
+        let is_quick = self.handed_on.elapsed() < QUICK;
         self.fit(room);
-        poll_fn(|context| self.poll_take(context, room, into)).await
+        let mut waits = false;
+        let taken = poll_fn(|context| {
+            let polled = self.poll_take(context, room, into);
+            waits |= polled.is_pending();
+            polled
+        })
+        .await;
+        self.waited = if waits && is_quick { self.waited + 1 } else { 0 };
+        self.handed_on = Instant::now();
+        taken
     }
 
     async fn recover(&mut self) -> Result<(), TransportError> {

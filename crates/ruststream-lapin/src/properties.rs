@@ -333,11 +333,11 @@ pub(crate) fn has(properties: &BasicProperties, name: &str) -> bool {
         .is_some_and(|table| table.contains_key(name))
 }
 
-/// A text under `name` in the header table.
-pub(crate) fn text(properties: &BasicProperties, name: &str) -> Option<String> {
+/// A text of this crate's own under `name` in the header table: an exchange or a routing key.
+pub(crate) fn short_text(properties: &BasicProperties, name: &str) -> Option<ShortString> {
     match properties.headers().as_ref()?.inner().get(name)? {
-        AMQPValue::LongString(text) => Some(String::from_utf8_lossy(text.as_bytes()).into_owned()),
-        AMQPValue::ShortString(text) => Some(text.as_str().to_owned()),
+        AMQPValue::LongString(text) => short(text.as_bytes()),
+        AMQPValue::ShortString(text) => Some(text.clone()),
         _ => None,
     }
 }

@@ -91,6 +91,7 @@ pub(crate) struct Spec {
     pub(crate) arguments: FieldTable,
     pub(crate) bindings: Vec<Binding>,
     pub(crate) consumer_priority: Option<i32>,
+    pub(crate) prefetch: Option<u16>,
     pub(crate) dead_letters: String,
 }
 
@@ -110,6 +111,7 @@ impl Queue {
                 arguments: FieldTable::default(),
                 bindings: Vec::new(),
                 consumer_priority: None,
+                prefetch: None,
             }),
         }
     }
@@ -224,16 +226,24 @@ impl Queue {
         self.argument("x-expires", millis(time))
     }
 
-    /// Lets one consumer at a time have the messages, and the next only when it is gone: order, with a spare.
+    /// Lets one consumer at a time have the messages, and the next only when it is gone: order, with a spare. Its
+    /// [prefetch](Self::prefetch) is 128 then, unless set afterwards.
     #[must_use]
     pub fn single_active_consumer(self) -> Self {
-        self.argument("x-single-active-consumer", true)
+        self.prefetch(128).argument("x-single-active-consumer", true)
     }
 
     /// Sets which consumers are served first, as long as they take: those of the highest priority; 0 unless set.
     #[must_use]
     pub fn consumer_priority(self, priority: i32) -> Self {
         self.with(|spec| spec.consumer_priority = Some(priority))
+    }
+
+    /// Fixes how many messages the server sends ahead of their acks, 1 at least. Unless it is set, that follows what the subscription asks
+    /// for, and grows while its handler is quick. One active consumer among many needs it: it takes what it was given at first.
+    #[must_use]
+    pub fn prefetch(self, messages: u16) -> Self {
+        self.with(|spec| spec.prefetch = Some(messages.max(1)))
     }
 
     /// Sets where the server leads what it drops itself: messages past their [time](Self::message_ttl) or beyond the

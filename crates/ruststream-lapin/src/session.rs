@@ -112,16 +112,24 @@ impl Session {
         if self.held.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let (run, waits) = {
+        let sending = {
             let mut book = self.book();
-            (book.run(), book.waits())
+            let run = book.run();
+            if book.waits() {
+                self.late.notify_one();
+            }
+            // The frame is queued when the call is first polled: while the book is locked, since two acks of runs in the wrong order are
+            // an unknown tag to the server, which closes the channel over it.
+            run.map(|last| {
+                let mut ack = Box::pin(self.channel.basic_ack(last, BasicAckOptions { multiple: true }));
+                let answer = ack.as_mut().now_or_never();
+                (ack, answer)
+            })
         };
-        if waits {
-            self.late.notify_one();
-        }
-        match run {
-            Some(last) => self.channel.basic_ack(last, BasicAckOptions { multiple: true }).await,
+        match sending {
             None => Ok(()),
+            Some((_, Some(answer))) => answer,
+            Some((ack, None)) => ack.await,
         }
     }
 
@@ -131,11 +139,22 @@ impl Session {
         if self.held.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let mut rest = Vec::new();
-        self.book().rest(&mut rest);
-        let acks = rest
-            .into_iter()
-            .map(|tag| self.channel.basic_ack(tag, BasicAckOptions { multiple: false }));
+        let acks = {
+            let mut book = self.book();
+            let mut rest = Vec::new();
+            book.rest(&mut rest);
+            let ack = |tag| {
+                let mut ack = Box::pin(self.channel.basic_ack(tag, BasicAckOptions { multiple: false }));
+                let answer = ack.as_mut().now_or_never();
+                async move {
+                    match answer {
+                        Some(answer) => answer,
+                        None => ack.await,
+                    }
+                }
+            };
+            rest.into_iter().map(ack).collect::<Vec<_>>()
+        };
         join_all(acks).await.into_iter().collect()
     }
 
@@ -193,9 +212,12 @@ impl Message {
             table.insert(own::UNFINISHED.into(), true.into());
         }
         let fields = &self.fields;
-        if !fields.exchange.is_empty() || fields.routing_key != queue {
-            table.insert(own::EXCHANGE.into(), properties::long(fields.exchange.as_bytes()));
-            table.insert(own::ROUTING_KEY.into(), properties::long(fields.routing_key.as_bytes()));
+        if !fields.exchange().is_empty() || fields.routing_key() != queue {
+            table.insert(own::EXCHANGE.into(), properties::long(fields.exchange().as_bytes()));
+            table.insert(
+                own::ROUTING_KEY.into(),
+                properties::long(fields.routing_key().as_bytes()),
+            );
         }
         properties::with_table(&fields.properties, table)
     }
