@@ -18,12 +18,14 @@ pub(crate) struct PostgresDialect {
     pub(super) options: PgConnectOptions,
     prepared: bool,
     notifications: bool,
+    /// Whether rows written by plain SQL are told of.
+    trigger: bool,
     /// Says in notifications which connection they are from.
     pub(super) tag: String,
 }
 
 impl PostgresDialect {
-    pub(super) fn new(options: PgConnectOptions, prepared: bool, notifications: bool) -> Self {
+    pub(super) fn new(options: PgConnectOptions, prepared: bool, notifications: bool, trigger: bool) -> Self {
         let mut options = options.disable_statement_logging();
         if !prepared {
             options = options.statement_cache_capacity(0);
@@ -32,6 +34,7 @@ impl PostgresDialect {
             options,
             prepared,
             notifications,
+            trigger,
             tag: format!("{:016x}", fastrand::u64(..)),
         }
     }
@@ -94,7 +97,11 @@ impl Connects for PostgresDialect {
     }
 
     async fn prepare(&self, link: &mut Link, migrate: bool) -> Result<(), PrepareError> {
-        schema::prepare(&mut link.connection, migrate).await
+        schema::prepare(&mut link.connection, migrate).await?;
+        if self.trigger && migrate {
+            schema::install_trigger(&mut link.connection).await?;
+        }
+        Ok(())
     }
 
     async fn close(link: Link) {

@@ -40,6 +40,19 @@ const MIGRATIONS: [&str; 1] = ["CREATE TABLE ruststream_messages (
 CREATE INDEX ruststream_messages_due ON ruststream_messages (queue, due_at, id) WHERE state = 0;
 CREATE INDEX ruststream_messages_dead ON ruststream_messages (queue, id) WHERE state = 1"];
 
+/// Tells of rows that were written by plain SQL. The crate's own connections say that they tell by themselves.
+const TRIGGER: &str = "CREATE OR REPLACE FUNCTION ruststream_tell() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF coalesce(current_setting('ruststream.tells', true), '') <> 'itself' THEN
+        PERFORM pg_notify('ruststream_' || TG_RELID, '/' || q.queue) FROM (SELECT DISTINCT queue FROM stored) AS q;
+    END IF;
+    RETURN NULL;
+END $$;
+DROP TRIGGER IF EXISTS ruststream_tell ON ruststream_messages;
+CREATE TRIGGER ruststream_tell AFTER INSERT ON ruststream_messages
+    REFERENCING NEW TABLE AS stored FOR EACH STATEMENT EXECUTE FUNCTION ruststream_tell();
+";
+
 /// The version that the migrations lead to.
 const KNOWN: i64 = MIGRATIONS.len().cast_signed() as i64;
 
@@ -85,6 +98,25 @@ pub(super) async fn prepare(connection: &mut PgConnection, migrate: bool) -> Res
     }
     transaction.commit().await?;
     Ok(())
+}
+
+/// Makes the trigger that tells of rows written by plain SQL, unless it is there.
+pub(super) async fn install_trigger(connection: &mut PgConnection) -> Result<(), PrepareError> {
+    const THERE: &str = "SELECT count(*) FROM pg_catalog.pg_trigger \
+                         WHERE tgrelid = 'ruststream_messages'::regclass AND tgname = 'ruststream_tell'";
+    let mut transaction = connection.begin().await?;
+    transaction.execute(LOCK).await?;
+    let there: i64 = transaction.fetch_one(THERE).await?.try_get(0)?;
+    if there == 0 {
+        transaction.execute(TRIGGER).await?;
+    }
+    transaction.commit().await?;
+    Ok(())
+}
+
+/// The statements of the trigger.
+pub(super) const fn trigger_ddl() -> &'static str {
+    TRIGGER
 }
 
 /// The version of the table; zero where there is none.

@@ -22,6 +22,7 @@ pub struct Postgres {
     settings: Settings,
     notifications: bool,
     prepared: bool,
+    trigger: bool,
 }
 
 impl std::fmt::Debug for Postgres {
@@ -63,6 +64,7 @@ impl SqlxBroker<Postgres> {
                 settings: Settings::new("postgres".to_owned()),
                 notifications: true,
                 prepared: true,
+                trigger: false,
             }),
         }
     }
@@ -80,6 +82,7 @@ impl SqlxBroker<Postgres> {
             settings: Settings::new(label),
             notifications: true,
             prepared: true,
+            trigger: false,
         })
     }
 
@@ -115,6 +118,19 @@ impl SqlxBroker<Postgres> {
     pub fn prepared_statements(mut self, on: bool) -> Self {
         self.database.prepared = on;
         self
+    }
+
+    /// Sets whether the table gets a trigger that tells of rows which programs write by plain SQL. It does not unless this is on;
+    /// then the polls find them. Publishes by this crate are told of in any case, and cost a little more beside the trigger.
+    /// With `.migrate(false)` it has to be made by [`trigger_ddl`](Self::trigger_ddl).
+    pub fn trigger(mut self, on: bool) -> Self {
+        self.database.trigger = on;
+        self
+    }
+
+    /// The statements that make the trigger, for people who run migrations of their own.
+    pub fn trigger_ddl() -> &'static str {
+        schema::trigger_ddl()
     }
 
     /// Sets whether the crate makes and migrates its tables. It does unless this is off: then they have to be there, as
@@ -165,11 +181,12 @@ impl Broker for SqlxBroker<Postgres> {
             settings,
             notifications,
             prepared,
+            trigger,
         } = &self.database;
         let Some(options) = options else {
             return Err(unusable(invalid.as_deref()));
         };
-        let dialect = PostgresDialect::new(options.clone(), *prepared, *notifications);
+        let dialect = PostgresDialect::new(options.clone(), *prepared, *notifications, *trigger);
         let engine = server::open(dialect, settings.clone()).await?;
         Ok(SqlxConnection::new(engine, self.max_payload))
     }

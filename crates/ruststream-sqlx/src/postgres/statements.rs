@@ -3,11 +3,12 @@
 /// Each statement here finds its rows by an index. What the planner knows of a queue is always old: it was empty a moment ago,
 /// or full. And a plan is kept for as long as its statement.
 pub(super) const PLAN: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; \
-                               SET enable_mergejoin = off; SET jit = off";
+                               SET enable_mergejoin = off; SET jit = off; SET ruststream.tells = 'itself'";
 
 /// The same for one transaction.
 pub(super) const PLAN_WITHIN: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
-                                      SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off";
+                                      SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off; \
+                                      SET LOCAL ruststream.tells = 'itself'";
 
 /// Leases what is due and no one holds. Queue, room, lease in ms, token.
 ///

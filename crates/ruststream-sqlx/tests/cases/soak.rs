@@ -112,8 +112,8 @@ async fn faults_one_after_another_lose_nothing_and_double_only_what_was_in_hand(
         confirmed.len()
     );
     assert!(doubled <= faults * 2 * IN_HAND, "{doubled} were handled more than once");
-    let links = proxy.links();
-    assert!(links <= 3 * LINKS, "{links} connections are open");
+    let open = proxy.links();
+    assert!(open <= 3 * LINKS, "{open} connections are open");
     if let Some(early) = early {
         let late = memory(&second);
         assert!(late < early * 2 + 32 * 1024 * 1024, "{early} bytes early, {late} late");

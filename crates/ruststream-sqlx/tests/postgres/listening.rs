@@ -121,6 +121,33 @@ async fn a_listener_that_was_cut_off_misses_nothing() {
     }
 }
 
+#[tokio::test]
+async fn rows_written_by_plain_sql_are_told_of_by_the_trigger() {
+    let place = Place::new().await;
+    let mut starting = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let broker = hard_of_seeing(&place).trigger(true);
+        starting.spawn(async move { broker.connect().await });
+    }
+    let mut connections: Vec<_> = starting.join_all().await.into_iter().map(Result::unwrap).collect();
+    let here = connections.remove(0);
+    let mut orders = subscribe(&here, "orders").await;
+    eventually(async || listeners(&place).await, |listeners| *listeners >= 4).await;
+    for payload in ["first", "second"] {
+        let claims = here.statistics().empty_claims;
+        let (got, ()) = tokio::join!(orders.next(1), async {
+            eventually(async || here.statistics().empty_claims, |now| *now > claims).await;
+            let insert = format!("INSERT INTO ruststream_messages (queue, payload) VALUES ('orders', '{payload}')");
+            place.sql(&insert).await;
+        });
+        assert_eq!(payloads(&got), [payload]);
+        orders.ack(got).await;
+    }
+    // The crate tells of its own publishes by itself.
+    publish(&connections[0], "orders", &[b"third"]).await;
+    assert_eq!(payloads(&orders.next(1).await), ["third"]);
+}
+
 /// C35: where others cannot be told of it, a message is stored all the same.
 #[tokio::test]
 async fn a_publish_does_not_depend_on_being_told_of() {
