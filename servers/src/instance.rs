@@ -13,7 +13,7 @@ use crate::process::{self, User};
 use crate::{Error, Kind, install, rabbit};
 
 /// How long a server may take to answer after its start.
-const START: Duration = Duration::from_secs(90);
+const START: Duration = Duration::from_mins(3);
 /// How long it may take to end by itself when it is told to.
 const STOP: Duration = Duration::from_secs(30);
 
@@ -38,7 +38,7 @@ impl Instance {
     ///
     /// # Errors
     ///
-    /// Where it cannot be installed or does not answer within 90 seconds; with the end of its log.
+    /// Where it cannot be installed or does not answer within three minutes; with the end of its log.
     pub fn start(kind: Kind, settings: Settings) -> Result<Self, Error> {
         install::ensure(kind)?;
         let place = tempfile::Builder::new()
