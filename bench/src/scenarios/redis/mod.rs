@@ -1,6 +1,8 @@
 //! Redis: a server of the suite's own, without persistence.
 
+mod channels;
 mod hand;
+mod lists;
 mod own;
 mod streams;
 
@@ -9,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fred::clients::Client;
 use fred::interfaces::{ClientLike as _, StreamsInterface as _};
-use fred::types::config::{Config, ServerConfig};
+use fred::types::config::{Config, PerformanceConfig, ServerConfig};
 use fred::types::{ClusterHash, CustomCommand, InfoKind, Value};
 use servers::{Instance, Kind, Settings};
 
@@ -37,7 +39,10 @@ impl Transport for Redis {
     const CLIENTS: &'static [&'static str] = &["fred"];
 
     fn scenarios() -> Vec<Scenario<Self>> {
-        streams::scenarios()
+        let mut scenarios = streams::scenarios();
+        scenarios.push(lists::scenario());
+        scenarios.extend(channels::scenarios());
+        scenarios
     }
 
     async fn open() -> Result<Self, Failed> {
@@ -81,11 +86,15 @@ impl Transport for Redis {
 impl Redis {
     /// A client as one would make it by hand.
     async fn client(&self) -> Result<Client, Failed> {
+        self.client_for(PerformanceConfig::default()).await
+    }
+
+    async fn client_for(&self, performance: PerformanceConfig) -> Result<Client, Failed> {
         let config = Config {
             server: ServerConfig::new_centralized("127.0.0.1", self.server.port()),
             ..Config::default()
         };
-        let client = Client::new(config, None, None, None);
+        let client = Client::new(config, Some(performance), None, None);
         client.init().await?;
         Ok(client)
     }
