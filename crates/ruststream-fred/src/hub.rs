@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::broker::Settings;
 use crate::error::{Failure, Sign};
-use crate::link::Link;
+use crate::link::{Link, Purpose};
 use crate::reply;
 use crate::topology::{Node, Slots, Topology};
 
@@ -152,18 +152,10 @@ impl Hub {
         made
     }
 
-    /// A link of one's own to the node that serves `slot`, for a read that blocks.
-    pub(crate) async fn own_link(&self, slot: u16) -> Result<Link, Failure> {
+    /// A link of one's own to the node that serves `slot`, for what waits or listens.
+    pub(crate) async fn own_link(&self, slot: u16, purpose: Purpose) -> Result<Link, Failure> {
         let shared = self.link(slot).await?;
-        Box::pin(self.open(shared.node())).await
-    }
-
-    /// As [`own_link`](Self::own_link), for a link on which so many messages of channels may wait.
-    pub(crate) async fn own_link_for(&self, slot: u16, buffer: usize) -> Result<Link, Failure> {
-        let shared = self.link(slot).await?;
-        let config = Box::pin(self.config()).await?;
-        let most = self.settings.connect_timeout;
-        Box::pin(Link::open_with(&config, shared.node(), most, buffer)).await
+        Box::pin(self.open(shared.node(), purpose)).await
     }
 
     /// A link to each node: of a cluster all primaries, else the one server.
@@ -284,7 +276,7 @@ impl Hub {
     async fn ask_sentinel(&self, sentinel: &Node, service: &str) -> Result<Node, Failure> {
         const WHAT: &str = "SENTINEL get-master-addr-by-name";
         let most = self.settings.connect_timeout;
-        let link = Link::open(&self.settings.sentinel_config, sentinel, most).await?;
+        let link = Link::open(&self.settings.sentinel_config, sentinel, most, Purpose::Commands).await?;
         let arguments = vec!["get-master-addr-by-name".into(), service.into()];
         match link.call("SENTINEL", arguments, most).await? {
             Frame::Null => Err(Failure::new(
@@ -319,7 +311,7 @@ impl Hub {
         if let Some(link) = self.known().links.get(node).filter(|link| !link.is_broken()) {
             return Ok(Arc::clone(link));
         }
-        let link = Arc::new(self.open(node).await?);
+        let link = Arc::new(self.open(node, Purpose::Commands).await?);
         self.check_open()?;
         let mut known = self.known();
         known.links.retain(|_, known| !known.is_broken());
@@ -327,9 +319,9 @@ impl Hub {
         Ok(link)
     }
 
-    async fn open(&self, node: &Node) -> Result<Link, Failure> {
+    async fn open(&self, node: &Node, purpose: Purpose) -> Result<Link, Failure> {
         let config = self.config().await?;
-        Link::open(&config, node, self.settings.connect_timeout).await
+        Link::open(&config, node, self.settings.connect_timeout, purpose).await
     }
 
     /// The settings of a link, with credentials of now.

@@ -5,7 +5,9 @@
 //! ours, and a client that failed once is dropped with its socket.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,8 +28,36 @@ use crate::beside::Kind;
 use crate::error::Failure;
 use crate::topology::Node;
 
-/// How many messages of channels wait on a link that is there for something else.
-const FEW: usize = 64;
+/// What a link is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Purpose {
+    /// Commands alone.
+    Commands,
+    /// To listen to channels: so many messages wait on it before the oldest are dropped.
+    Channels(usize),
+    /// Commands, while it listens.
+    Both,
+}
+
+impl Purpose {
+    /// fred reads RESP2 in half the time of RESP3; only RESP3 allows commands on a link that listens.
+    fn version(self) -> RespVersion {
+        match self {
+            Self::Commands | Self::Channels(_) => RespVersion::RESP2,
+            Self::Both => RespVersion::RESP3,
+        }
+    }
+
+    fn buffer(self) -> usize {
+        match self {
+            // fred tells of itself by channels of the same size, and two words may come at once.
+            Self::Commands => 32,
+            Self::Channels(buffer) => buffer,
+            // A bell that rings while it rings is heard once.
+            Self::Both => 64,
+        }
+    }
+}
 
 /// One connection. Dropping it closes the socket at once.
 pub(crate) struct Link {
@@ -43,20 +73,10 @@ pub(crate) struct Link {
 
 impl Link {
     /// Connects to `node`, within `most`.
-    pub(crate) async fn open(config: &Config, node: &Node, most: Duration) -> Result<Self, Failure> {
-        Self::open_with(config, node, most, FEW).await
-    }
-
-    /// As [`open`](Self::open); so many messages of channels wait on the link before the oldest are dropped.
-    pub(crate) async fn open_with(
-        config: &Config,
-        node: &Node,
-        most: Duration,
-        buffer: usize,
-    ) -> Result<Self, Failure> {
+    pub(crate) async fn open(config: &Config, node: &Node, most: Duration, purpose: Purpose) -> Result<Self, Failure> {
         let config = Config {
             server: ServerConfig::new_centralized(node.host(), node.port()),
-            version: RespVersion::RESP3,
+            version: purpose.version(),
             fail_fast: true,
             ..config.clone()
         };
@@ -72,10 +92,19 @@ impl Link {
         };
         let performance = PerformanceConfig {
             default_command_timeout: Duration::ZERO,
-            broadcast_channel_capacity: buffer,
+            broadcast_channel_capacity: purpose.buffer(),
             ..PerformanceConfig::default()
         };
         let client = Client::new(config, Some(performance), Some(connection), None);
+        // fred asks whether it is connected, and listens then: a connection that is made in between is never heard of. So it
+        // listens first.
+        let waiting = client.clone();
+        let mut waiting = Box::pin(async move { waiting.wait_for_connect().await });
+        poll_fn(|context| {
+            let _ = waiting.as_mut().poll(context);
+            Poll::Ready(())
+        })
+        .await;
         let driver = client.connect();
         let (over, ended) = watch::channel(false);
         let abort = driver.abort_handle();
@@ -92,7 +121,7 @@ impl Link {
             broken: AtomicBool::new(false),
             id: 0,
         };
-        match timeout(most, Box::pin(link.client.wait_for_connect())).await {
+        match timeout(most, waiting).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(Failure::from_fred(error, node)),
             Err(_) => {

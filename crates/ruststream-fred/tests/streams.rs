@@ -464,8 +464,10 @@ async fn what_lay_in_the_link_for_longer_than_its_lease_is_not_handed_out() {
     let connection = server.connect().await;
     let source = RedisStream::new("orders").lease(LEASE);
     let mut paused = Reader::open(source.clone(), &connection).await;
-    // Its read is on the way, and no one awaits it.
-    assert!(paused.is_quiet_for(Duration::from_millis(60)).await);
+    // Its read waits in the server, and no one awaits it.
+    while !server.cli(&["INFO", "clients"]).contains("blocked_clients:1") {
+        assert!(paused.is_quiet_for(Duration::from_millis(30)).await);
+    }
     publish(&connection, "orders", &["one"]).await;
     eventually(|| server.pending("orders", GROUP), |pending| *pending == (1, 0)).await;
     let mut reader = Reader::open(source, &connection).await;

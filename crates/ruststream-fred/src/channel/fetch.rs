@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::beside::{Beside, Claimed, ItemDelivery, Kind, released};
 use crate::error::Failure;
-use crate::link::{Heard, Link, News};
+use crate::link::{Heard, Link, News, Purpose};
 
 /// A link that was silent for so long is asked whether it lives.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -73,7 +73,7 @@ impl ChannelFetch {
         self.pinging = None;
         let beside = &self.beside;
         let most = beside.hub.settings().command_timeout;
-        let link = Box::pin(beside.hub.own_link_for(beside.slot, self.buffer)).await?;
+        let link = Box::pin(beside.hub.own_link(beside.slot, Purpose::Channels(self.buffer))).await?;
         let mut heard = link.hears();
         link.subscribe(beside.kind, &beside.name, most).await?;
         if beside.kind != Kind::Pattern {

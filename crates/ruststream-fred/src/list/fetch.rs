@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::beside::{Beside, Claimed, ItemDelivery, Kind, released};
 use crate::error::{Failure, Sign};
 use crate::lease::{Chunk, Held};
-use crate::link::{Heard, Link};
+use crate::link::{Heard, Link, Purpose};
 use fred::types::Value;
 use ruststream::transport::Delivery as _;
 
@@ -112,7 +112,7 @@ impl ListFetch {
         } else {
             let beside = Arc::clone(&self.beside);
             self.connecting = Some(Box::pin(async move {
-                let link = beside.hub.own_link(beside.slot).await?;
+                let link = beside.hub.own_link(beside.slot, Purpose::Both).await?;
                 let heard = link.listen(&beside.bell, beside.hub.settings().command_timeout).await?;
                 Ok((link, heard))
             }));

@@ -17,7 +17,7 @@ use super::entries::Read;
 use super::shared::{Settlement, Shared, Tended, What};
 use super::time::EntryId;
 use crate::error::{Failure, Sign};
-use crate::link::Link;
+use crate::link::{Link, Purpose};
 
 /// A read is made so small that it brings about this many bytes at most, going by the largest payload seen of late.
 const READ_BYTES: usize = 32 * 1024 * 1024;
@@ -119,7 +119,9 @@ impl StreamFetch {
             self.reading = Some((now, Box::pin(read)));
         } else {
             let shared = Arc::clone(&self.shared);
-            self.connecting = Some(Box::pin(async move { shared.hub.own_link(shared.slot).await }));
+            self.connecting = Some(Box::pin(async move {
+                shared.hub.own_link(shared.slot, Purpose::Commands).await
+            }));
         }
     }
 
@@ -295,7 +297,9 @@ impl Fetch for StreamFetch {
     async fn recover(&mut self) -> Result<(), TransportError> {
         self.shared.hub.link(self.shared.slot).await?;
         if self.link.as_ref().is_none_or(|link| link.is_broken()) {
-            self.link = Some(Arc::new(self.shared.hub.own_link(self.shared.slot).await?));
+            self.link = Some(Arc::new(
+                self.shared.hub.own_link(self.shared.slot, Purpose::Commands).await?,
+            ));
         }
         Ok(())
     }
