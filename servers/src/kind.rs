@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::{Error, Settings, maria, postgres, rabbit, redis, redis_cluster, redis_sentinel};
+use crate::{Error, Settings, maria, mosquitto, postgres, rabbit, redis, redis_cluster, redis_sentinel};
 
 /// A kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub enum Kind {
     RedisSentinel,
     /// One node of `RabbitMQ`.
     Rabbit,
+    /// `Mosquitto`, a server of MQTT.
+    Mosquitto,
 }
 
 /// How a kind of server is run; each has a file of its own.
@@ -62,13 +64,14 @@ pub(crate) trait Recipe {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 6] = [
+    pub const ALL: [Kind; 7] = [
         Kind::Postgres,
         Kind::Maria,
         Kind::Redis,
         Kind::RedisCluster,
         Kind::RedisSentinel,
         Kind::Rabbit,
+        Kind::Mosquitto,
     ];
 
     /// Its name on the command line and in file names.
@@ -80,6 +83,7 @@ impl Kind {
             Kind::RedisCluster => "redis-cluster",
             Kind::RedisSentinel => "redis-sentinel",
             Kind::Rabbit => "rabbit",
+            Kind::Mosquitto => "mosquitto",
         }
     }
 
@@ -92,6 +96,7 @@ impl Kind {
             Kind::RedisCluster => "RUSTSTREAM_REDIS_CLUSTER_URL",
             Kind::RedisSentinel => "RUSTSTREAM_REDIS_SENTINEL_URL",
             Kind::Rabbit => "RUSTSTREAM_AMQP_URL",
+            Kind::Mosquitto => "RUSTSTREAM_MQTT_URL",
         }
     }
 
@@ -102,6 +107,7 @@ impl Kind {
             Kind::Maria => (maria::SERVER, &["mariadb-server"]),
             Kind::Redis | Kind::RedisCluster | Kind::RedisSentinel => ("/usr/bin/redis-server", &["redis-server"]),
             Kind::Rabbit => (rabbit::SERVER, &["rabbitmq-server"]),
+            Kind::Mosquitto => (mosquitto::SERVER, &["mosquitto"]),
         }
     }
 
@@ -113,6 +119,7 @@ impl Kind {
             Kind::RedisCluster => &redis_cluster::Cluster,
             Kind::RedisSentinel => &redis_sentinel::Sentinel,
             Kind::Rabbit => &rabbit::Rabbit,
+            Kind::Mosquitto => &mosquitto::Mosquitto,
         }
     }
 }

@@ -21,6 +21,7 @@ mod install;
 mod instance;
 mod kind;
 mod maria;
+mod mosquitto;
 mod postgres;
 mod process;
 mod proxy;
