@@ -74,7 +74,9 @@ impl Recipe for Rabbit {
         if let Ok(Some(user)) = User::to_become(self.user()) {
             user.run(&mut command);
         }
-        let _ = command.status();
+        // It refuses as long as it has not seen that the node is gone.
+        let ended = || command.status().is_ok_and(|status| status.success());
+        process::wait_until(Duration::from_secs(2), ended);
     }
 
     fn user(&self) -> Option<&'static str> {
