@@ -86,3 +86,19 @@ async fn the_handler_alone_needs_no_app() {
     assert_eq!(confirmed, Ok(Receipt { order: 7 }));
     assert_eq!(refused, Err(BankError::Declined));
 }
+
+/// What the project's first page shows is this code.
+#[test]
+fn the_readme_shows_this_service_and_a_test_of_it() {
+    let readme = include_str!("../../../README.md");
+    let shown = |source: &str, begin: &str, end: &str| {
+        let part = &source[source.find(begin).expect(begin)..];
+        let part = &part[..part.find(end).map_or(part.len(), |at| at + end.len())];
+        assert!(readme.contains(part), "README.md does not show this:\n{part}");
+    };
+
+    shown(include_str!("main.rs"), "use ruststream::handler", "\n\n\n");
+    let tests = include_str!("tests.rs");
+    shown(tests, "fn bank_that_opens_in", "\n}\n");
+    shown(tests, "#[tokio::test]\nasync fn an_order_waits", "\n}\n");
+}
