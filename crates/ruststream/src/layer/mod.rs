@@ -38,6 +38,8 @@ mod compressed;
 mod concurrency;
 mod idempotent;
 mod only_if;
+#[cfg(feature = "tower")]
+mod tower;
 mod traced;
 mod unpack;
 
@@ -47,4 +49,6 @@ pub use compressed::Compressed;
 pub use concurrency::ConcurrencyLimit;
 pub use idempotent::{Claim, IdempotencyStore, Idempotent, MemoryIdempotency};
 pub use only_if::OnlyIf;
+#[cfg(feature = "tower")]
+pub use tower::{HandlerCall, HandlerService, Tower};
 pub use traced::Traced;
