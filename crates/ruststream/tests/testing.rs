@@ -692,3 +692,28 @@ async fn options_reach_the_transport_by_their_type_and_are_seen() {
         "{transcript}"
     );
 }
+
+#[subscriber("split", reply = "receipts")]
+async fn split(order: Order) -> Replies {
+    Replies::from([
+        Reply::new(Receipt { order: order.id }),
+        Reply::new(order.id).to("lines"),
+    ])
+}
+
+#[tokio::test]
+async fn a_call_with_several_replies_names_where_they_went() {
+    let app = RustStream::new(AppInfo::new("shop", "1.0.0")).with_broker(MemoryBroker::new(), |broker| {
+        broker.include(split);
+    });
+    let test = TestApp::start_paused(app).await.unwrap();
+
+    test.publish("split", &Order { id: 7 }).await.unwrap();
+    test.settled().await;
+
+    let calls = test.calls::<Order>("split");
+    let names = ["receipts", "lines"].map(str::to_owned).to_vec();
+    assert_eq!(calls[0].outcome, CallOutcome::RepliedTo(names));
+    assert!(calls[0].is_ok());
+    assert_eq!(test.published::<u64>("lines"), [7]);
+}
