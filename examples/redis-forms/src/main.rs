@@ -34,7 +34,10 @@ async fn bill(order: Order, context: Context<'_>, parcels: Out<Parcel>) -> Resul
         return Err(format!("there is no `{}` in this shop", order.article).into());
     }
     let to_a_list = RedisPublish::default().form(Form::List);
-    parcels.publish("parcels", &Parcel { order: order.id }).options(to_a_list).await?;
+    parcels
+        .publish("parcels", &Parcel { order: order.id })
+        .options(to_a_list)
+        .await?;
     // In a test there is no stream, and nothing to count in it.
     if let Some(commands) = context.fields::<StreamEntry>().and_then(StreamEntry::commands) {
         commands.queue("INCR", ["orders:billed"])?;
