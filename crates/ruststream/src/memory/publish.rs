@@ -1,8 +1,8 @@
 //! Sending messages.
 
 use std::pin::pin;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, timeout_at};
@@ -19,21 +19,57 @@ use crate::transport::{ErrorKind, Publish, PublishError, TransportError};
 ///
 /// Where a destination is full it waits for room. When the broker's [deadline](super::MemoryBroker::publish_deadline) has
 /// passed, the rest of the call fails as [busy](ErrorKind::Busy), so that what was stored is in order and without gaps.
-#[derive(Clone)]
 pub struct MemoryPublisher {
     shared: Arc<Shared>,
     closed: Arc<AtomicBool>,
+    /// The version of the directory's routes.
+    version: Arc<AtomicU64>,
+    /// The route of the last message, which mostly is that of the next, and the version that it is of.
+    last: Mutex<Option<(u64, Arc<Route>)>>,
 }
 
 impl MemoryPublisher {
     pub(super) fn new(shared: Arc<Shared>, closed: Arc<AtomicBool>) -> Self {
-        Self { shared, closed }
+        let version = shared.directory().version();
+        Self {
+            shared,
+            closed,
+            version,
+            last: Mutex::default(),
+        }
+    }
+
+    fn route(&self, destination: &str) -> Result<Arc<Route>, TransportError> {
+        // Relaxed: who has seen a subscription opened or ended has seen the version change.
+        let version = self.version.load(Ordering::Relaxed);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, route)) = &*last
+            && *known == version
+            && *route.destination == *destination
+        {
+            return Ok(Arc::clone(route));
+        }
+        let route = self.shared.directory().route(destination, self.shared.capacity())?;
+        *last = Some((version, Arc::clone(&route)));
+        Ok(route)
+    }
+}
+
+impl Clone for MemoryPublisher {
+    /// Each remembers a route of its own.
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            closed: Arc::clone(&self.closed),
+            version: Arc::clone(&self.version),
+            last: Mutex::default(),
+        }
     }
 }
 
 /// The state of one call.
 struct Call<'a> {
-    shared: &'a Shared,
+    publisher: &'a MemoryPublisher,
     messages: &'a [Outgoing<'a>],
     published_at: SystemTime,
     /// How many were stored or refused.
@@ -44,7 +80,7 @@ struct Call<'a> {
 impl Call<'_> {
     /// Goes on each time a full queue makes room; refuses the rest when the deadline has passed.
     async fn wait_for_room(&mut self, mut store: Arc<Store>) {
-        let deadline = self.shared.publish_deadline();
+        let deadline = self.publisher.shared.publish_deadline();
         let at = Instant::now() + deadline;
         loop {
             let made = {
@@ -70,11 +106,7 @@ impl Call<'_> {
     /// Stores up to the first message whose destination is full, and answers the full queue.
     fn advance(&mut self) -> Option<Arc<Store>> {
         while let Some(next) = self.messages.get(self.done) {
-            let route = self
-                .shared
-                .directory()
-                .route(next.destination(), self.shared.capacity());
-            match route {
+            match self.publisher.route(next.destination()) {
                 Ok(route) => {
                     if let Some(full) = self.store(&route) {
                         return Some(full);
@@ -116,7 +148,7 @@ impl Call<'_> {
 
     /// Answers the index of the full queue, and whether something waits for its time.
     fn fill(&mut self, route: &Route, held: &mut [MutexGuard<'_, Held>]) -> (Option<usize>, bool) {
-        let limit = self.shared.payload_limit();
+        let limit = self.publisher.shared.payload_limit();
         let mut full = None;
         let mut destination = &*route.destination;
         while let Some(message) = self.messages.get(self.done) {
@@ -174,7 +206,7 @@ impl Publish for MemoryPublisher {
         check_open(&self.closed)?;
         self.shared.faults.check(Operation::Publish)?;
         let mut call = Call {
-            shared: &self.shared,
+            publisher: self,
             messages,
             published_at: SystemTime::now(),
             done: 0,

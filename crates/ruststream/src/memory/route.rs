@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::dead::Shelf;
 use super::store::{Kind, Store};
@@ -25,10 +26,22 @@ pub(super) struct Directory {
     broadcasts: HashMap<Arc<str>, Vec<Arc<Store>>>,
     shelves: HashMap<Arc<str>, Arc<Shelf>>,
     routes: HashMap<Arc<str>, Arc<Route>>,
+    /// Counts how often the routes were forgotten, for those who keep one.
+    version: Arc<AtomicU64>,
     next_id: u64,
 }
 
 impl Directory {
+    /// A number that is another once a route may lead elsewhere.
+    pub(super) fn version(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.version)
+    }
+
+    fn forget_routes(&mut self) {
+        self.routes.clear();
+        self.version.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// The route of a name; made on first use, with the queue where nothing else matches.
     pub(super) fn route(&mut self, destination: &str, capacity: usize) -> Result<Arc<Route>, TransportError> {
         if let Some(route) = self.routes.get(destination) {
@@ -87,7 +100,7 @@ impl Directory {
     }
 
     fn new_store(&mut self, kind: Kind, text: &str, capacity: usize) -> Arc<Store> {
-        self.routes.clear();
+        self.forget_routes();
         self.next_id += 1;
         let name: Arc<str> = Arc::from(text);
         let letters = Arc::clone(self.shelves.entry(Arc::clone(&name)).or_default());
@@ -99,7 +112,7 @@ impl Directory {
         let mut held = store.lock();
         if !held.opened {
             held.opened = true;
-            self.routes.clear();
+            self.forget_routes();
         }
     }
 
@@ -110,7 +123,7 @@ impl Directory {
             if known.is_empty() {
                 self.broadcasts.remove(&store.name);
             }
-            self.routes.clear();
+            self.forget_routes();
         }
     }
 
