@@ -78,10 +78,12 @@ impl<D: Delivery> Buffer<D> {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let slots = (0..shared.settings.workers).map(|_| Slot::new()).collect();
         Self {
-            shared,
             began: Instant::now(),
             queue: Mutex::new(Queue {
-                ready: Ready::default(),
+                ready: shared
+                    .settings
+                    .batch
+                    .map_or_else(Ready::default, |batch| Ready::of_batches(batch.size)),
                 lanes: HashMap::new(),
                 kept: BTreeMap::new(),
                 kept_so_far: 0,
@@ -99,6 +101,7 @@ impl<D: Delivery> Buffer<D> {
             closed: AtomicBool::new(false),
             starved: AtomicBool::new(false),
             slots,
+            shared,
         }
     }
 
@@ -199,6 +202,11 @@ impl<D: Delivery> Buffer<D> {
             self.take_again();
             self.carry_out(entry, decision);
         }
+    }
+
+    /// Whether nothing is ready.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue().ready.len() == 0
     }
 
     /// Moves up to as many ready messages as a worker should take at once into `into`.
@@ -356,10 +364,14 @@ impl<D: Delivery> Buffer<D> {
         self.shared.signals.finished.notify_one();
     }
 
-    /// Takes in what a worker finished.
-    pub(super) fn finish(&self, settled: &mut Vec<(D::Receipt, Verdict)>) {
-        self.taken.fetch_sub(settled.len(), Ordering::Relaxed);
-        self.finished().settled.append(settled);
+    /// Takes in what a worker finished, and what is settled once something is confirmed.
+    pub(super) fn finish(&self, settled: &mut Vec<(D::Receipt, Verdict)>, confirming: &mut Vec<Confirming<D>>) {
+        self.taken
+            .fetch_sub(settled.len() + confirming.len(), Ordering::Relaxed);
+        let mut finished = self.finished();
+        hand_over(settled, &mut finished.settled);
+        hand_over(confirming, &mut finished.confirming);
+        drop(finished);
         self.shared.signals.finished.notify_one();
     }
 
@@ -408,7 +420,7 @@ impl<D: Delivery> Buffer<D> {
     pub(super) fn judge_wreck(&self, wreck: Vec<Entry<D>>, text: &str) {
         for entry in wreck {
             let panicked = Outcome::Failed(Box::new(Failure::new(FailureKind::Panic, text)));
-            let decision = judge(&self.shared, &entry.incoming(), Ended::Said(panicked));
+            let decision = judge(&self.shared, &entry, Ended::Said(panicked));
             self.carry_out(entry, decision);
         }
     }
@@ -501,6 +513,15 @@ impl<D: Delivery> Buffer<D> {
     }
 }
 
+/// Moves all of one list to the end of another; into an empty one without a copy.
+fn hand_over<T>(from: &mut Vec<T>, into: &mut Vec<T>) {
+    if into.is_empty() {
+        std::mem::swap(from, into);
+    } else {
+        into.append(from);
+    }
+}
+
 impl<D: Delivery> Slot<D> {
     fn new() -> Self {
         Self {
@@ -516,11 +537,11 @@ impl<D: Delivery> Slot<D> {
     }
 
     /// Takes in what a worker was about when it panicked.
-    pub(super) fn wreck(&self, entries: &mut Vec<Entry<D>>) {
+    pub(super) fn wreck(&self, entries: impl Iterator<Item = Entry<D>>) {
         self.wreck
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .append(entries);
+            .extend(entries);
     }
 
     /// Notes the leases of what its worker is about to handle, under a cancellation token of its own.

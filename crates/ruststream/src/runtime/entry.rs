@@ -34,6 +34,7 @@ impl Messages {
     }
 
     #[expect(clippy::vec_box, reason = "they go back into the pool in their boxes")]
+    #[inline]
     pub(super) fn move_to(self, into: &mut Vec<Box<Prepared>>) {
         match self {
             Self::One(message) => into.push(message),

@@ -5,12 +5,16 @@ use std::mem;
 
 /// The size of a piece: what a worker takes at once at the most.
 const PIECE: usize = 256;
+/// The smallest batch whose size pieces have.
+const SMALLEST: usize = 16;
 /// Emptied pieces kept for later.
 const SPARE: usize = 32;
 
 /// A queue in pieces, none of them empty.
 pub(super) struct Ready<T> {
     pieces: VecDeque<VecDeque<T>>,
+    /// The size of a piece.
+    piece: usize,
     length: usize,
     spare: Vec<VecDeque<T>>,
 }
@@ -19,6 +23,7 @@ impl<T> Default for Ready<T> {
     fn default() -> Self {
         Self {
             pieces: VecDeque::new(),
+            piece: PIECE,
             length: 0,
             spare: Vec::new(),
         }
@@ -26,6 +31,14 @@ impl<T> Default for Ready<T> {
 }
 
 impl<T> Ready<T> {
+    /// A queue that is taken from by batches of so many, each a whole piece.
+    pub(super) fn of_batches(size: usize) -> Self {
+        Self {
+            piece: if size < SMALLEST { PIECE } else { size.min(PIECE) },
+            ..Self::default()
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.length
     }
@@ -41,9 +54,9 @@ impl<T> Ready<T> {
     pub(super) fn push_back(&mut self, item: T) {
         self.length += 1;
         match self.pieces.back_mut() {
-            Some(piece) if piece.len() < PIECE => piece.push_back(item),
+            Some(piece) if piece.len() < self.piece => piece.push_back(item),
             _ => {
-                let mut piece = self.spare.pop().unwrap_or_else(|| VecDeque::with_capacity(PIECE));
+                let mut piece = self.spare.pop().unwrap_or_else(|| VecDeque::with_capacity(self.piece));
                 piece.push_back(item);
                 self.pieces.push_back(piece);
             }
@@ -55,12 +68,12 @@ impl<T> Ready<T> {
         let mut items = items;
         self.length += items.len();
         while items.len() > 0 {
-            if self.pieces.back().is_none_or(|piece| piece.len() >= PIECE) {
-                let piece = self.spare.pop().unwrap_or_else(|| VecDeque::with_capacity(PIECE));
+            if self.pieces.back().is_none_or(|piece| piece.len() >= self.piece) {
+                let piece = self.spare.pop().unwrap_or_else(|| VecDeque::with_capacity(self.piece));
                 self.pieces.push_back(piece);
             }
             let Some(piece) = self.pieces.back_mut() else { return };
-            let room = PIECE - piece.len();
+            let room = self.piece - piece.len();
             piece.extend(items.by_ref().take(room));
         }
     }
@@ -68,9 +81,9 @@ impl<T> Ready<T> {
     pub(super) fn push_front(&mut self, item: T) {
         self.length += 1;
         match self.pieces.front_mut() {
-            Some(piece) if piece.len() < PIECE => piece.push_front(item),
+            Some(piece) if piece.len() < self.piece => piece.push_front(item),
             _ => {
-                let mut piece = self.spare.pop().unwrap_or_else(|| VecDeque::with_capacity(PIECE));
+                let mut piece = self.spare.pop().unwrap_or_else(|| VecDeque::with_capacity(self.piece));
                 piece.push_back(item);
                 self.pieces.push_front(piece);
             }
@@ -103,7 +116,11 @@ impl<T> Ready<T> {
 
     /// Takes out the items of which `gone` is true.
     pub(super) fn extract(&mut self, gone: impl Fn(&T) -> bool) -> Vec<T> {
-        let (out, stay): (Vec<T>, Vec<T>) = mem::take(self).into_iter().partition(|item| gone(item));
+        let empty = Self {
+            piece: self.piece,
+            ..Self::default()
+        };
+        let (out, stay): (Vec<T>, Vec<T>) = mem::replace(self, empty).into_iter().partition(|item| gone(item));
         self.extend(stay.into_iter());
         out
     }
@@ -127,8 +144,8 @@ mod tests {
     proptest! {
         /// It does what a plain queue does.
         #[test]
-        fn it_keeps_the_order_of_a_queue(steps in prop::collection::vec((0..5u8, 0..200usize), 0..60)) {
-            let mut ready = Ready::default();
+        fn it_keeps_the_order_of_a_queue(size in 0..300usize, steps in prop::collection::vec((0..5u8, 0..200usize), 0..60)) {
+            let mut ready = Ready::of_batches(size);
             let mut plain = VecDeque::new();
             let mut next = 0u32;
             for (step, number) in steps {

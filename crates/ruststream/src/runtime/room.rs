@@ -1,23 +1,26 @@
 //! How many messages to have in hand: enough to keep the workers busy, too few to be hoarded by slow ones.
 
-use std::time::Duration;
+use std::num::NonZeroU64;
 
 use super::Settings;
 
-/// The work that is fetched ahead of the workers.
-const AHEAD: Duration = Duration::from_millis(50);
+/// How long a handler takes for one message, in nanoseconds.
+pub(super) type ServiceTime = NonZeroU64;
+
+/// The work that is fetched ahead of the workers: 50 ms.
+const AHEAD: u64 = 50_000_000;
 /// The most that is fetched ahead, however fast the handler is.
-const MOST_AHEAD: usize = 1024;
+const MOST_AHEAD: u64 = 1024;
 /// The most bytes of payload that are fetched ahead.
 const MOST_BYTES: usize = 64 << 20;
 /// The most that one subscription holds unsettled in all: what runs, waits, is kept for a retry, or has its receipt on the way.
 const MOST_IN_HAND: usize = 16 * 1024;
-/// The work that a worker takes at once from the shared buffer, while its handler does not wait.
-const AT_ONCE: Duration = Duration::from_millis(1);
-/// The work that is not worth sharing.
-const ALONE: Duration = Duration::from_micros(200);
+/// The work that a worker takes at once from the shared buffer, while its handler does not wait: 1 ms.
+const AT_ONCE: u64 = 1_000_000;
+/// The work that is not worth sharing: 200 us.
+const ALONE: u64 = 200_000;
 /// The most messages that a worker takes at once.
-const MOST_AT_ONCE: usize = 256;
+const MOST_AT_ONCE: u64 = 256;
 
 /// What is in hand of a subscription.
 #[derive(Debug, Clone, Copy, Default)]
@@ -33,23 +36,21 @@ pub(super) struct InHand {
 }
 
 /// How many messages may be active at a time.
-pub(super) fn target(settings: &Settings, service_time: Option<Duration>, mean_bytes: usize) -> usize {
+pub(super) fn target(settings: &Settings, service_time: Option<ServiceTime>, mean_bytes: usize) -> usize {
     if let Some(prefetch) = settings.prefetch {
         return prefetch;
     }
     let running = settings.workers * settings.batch.map_or(1, |batch| batch.size);
     let ahead = match service_time {
         None => 0,
-        Some(time) => {
-            (AHEAD.as_nanos() * settings.workers as u128 / time.as_nanos().max(1)).min(MOST_AHEAD as u128) as usize
-        }
+        Some(time) => (AHEAD.saturating_mul(settings.workers as u64) / time).min(MOST_AHEAD) as usize,
     };
     let bytes = MOST_BYTES / mean_bytes.max(1);
     running + ahead.min(bytes)
 }
 
 /// How many messages may be fetched now; zero for none.
-pub(super) fn room(settings: &Settings, service_time: Option<Duration>, in_hand: InHand) -> usize {
+pub(super) fn room(settings: &Settings, service_time: Option<ServiceTime>, in_hand: InHand) -> usize {
     let target = target(settings, service_time, in_hand.mean_bytes);
     let room = if settings.prefetch.is_some() {
         target.saturating_sub(in_hand.all)
@@ -69,23 +70,25 @@ pub(super) fn room(settings: &Settings, service_time: Option<Duration>, in_hand:
 }
 
 /// How many workers so many ready messages are worth waking: work that one is through with before another has woken is its own.
-pub(super) fn hands(settings: &Settings, service_time: Option<Duration>, ready: usize) -> usize {
+pub(super) fn hands(settings: &Settings, service_time: Option<ServiceTime>, ready: usize) -> usize {
+    if settings.workers <= 1 {
+        return 1;
+    }
     let by_time = match service_time {
         None => ready,
-        Some(time) => time
-            .as_nanos()
-            .saturating_mul(ready as u128)
-            .div_ceil(ALONE.as_nanos())
-            .min(ready as u128) as usize,
+        Some(time) => {
+            let work = time.get().saturating_mul(ready as u64);
+            work.div_ceil(ALONE).min(ready as u64) as usize
+        }
     };
-    by_time.clamp(1, settings.workers.max(1))
+    by_time.clamp(1, settings.workers)
 }
 
 /// How many of `ready` messages a worker takes at once, to run one after the other while its handler does not wait.
-pub(super) fn at_once(settings: &Settings, service_time: Option<Duration>, ready: usize) -> usize {
+pub(super) fn at_once(settings: &Settings, service_time: Option<ServiceTime>, ready: usize) -> usize {
     let by_time = match service_time {
         None => 1,
-        Some(time) => (AT_ONCE.as_nanos() / time.as_nanos().max(1)).clamp(1, MOST_AT_ONCE as u128) as usize,
+        Some(time) => (AT_ONCE / time).clamp(1, MOST_AT_ONCE) as usize,
     };
     by_time.min(ready.div_ceil(hands(settings, service_time, ready)))
 }
@@ -93,6 +96,10 @@ pub(super) fn at_once(settings: &Settings, service_time: Option<Duration>, ready
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn nanos(number: u64) -> Option<ServiceTime> {
+        ServiceTime::new(number)
+    }
 
     fn settings(workers: usize) -> Settings {
         Settings {
@@ -103,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_slow_handler_hoards_nothing() {
-        let second = Some(Duration::from_secs(1));
+        let second = nanos(1_000_000_000);
         assert_eq!(target(&settings(8), second, 100), 8);
         assert_eq!(at_once(&settings(8), second, 100), 1);
     }
@@ -115,17 +122,17 @@ mod tests {
 
     #[test]
     fn a_fast_handler_is_fetched_ahead_for_up_to_the_bounds() {
-        let fast = Some(Duration::from_micros(1));
-        assert_eq!(target(&settings(1), fast, 100), 1 + MOST_AHEAD);
+        let fast = nanos(1_000);
+        assert_eq!(target(&settings(1), fast, 100), 1 + MOST_AHEAD as usize);
         assert_eq!(target(&settings(1), fast, 16 << 20), 1 + 4);
-        assert_eq!(at_once(&settings(1), fast, 1000), MOST_AT_ONCE);
-        assert_eq!(at_once(&settings(4), Some(Duration::from_micros(8)), 100), 25);
+        assert_eq!(at_once(&settings(1), fast, 1000), MOST_AT_ONCE as usize);
+        assert_eq!(at_once(&settings(4), nanos(8_000), 100), 25);
     }
 
     #[test]
     fn work_of_a_moment_is_not_shared() {
-        assert_eq!(hands(&settings(8), Some(Duration::from_nanos(100)), 500), 1);
-        assert_eq!(hands(&settings(8), Some(Duration::from_millis(1)), 500), 8);
+        assert_eq!(hands(&settings(8), nanos(100), 500), 1);
+        assert_eq!(hands(&settings(8), nanos(1_000_000), 500), 8);
         assert_eq!(hands(&settings(8), None, 3), 3);
     }
 

@@ -12,7 +12,8 @@ use super::judge::not_confirmed;
 use super::shared::{Counts, Shared, Side};
 use crate::message::Outgoing;
 use crate::policy::Backoff;
-use crate::transport::{Delivery, Publish, PublishError, Settle, Verdict};
+use crate::publish::{Prepared, PublishLayers};
+use crate::transport::{Delivery, Publish, PublishError, Settle, TransportError, Verdict};
 
 /// How long the end of the settle half may take.
 const CLOSING: Duration = Duration::from_secs(5);
@@ -30,6 +31,9 @@ struct Settler<S: Settle, P, D: Delivery<Receipt = S::Receipt>> {
     buffer: Arc<Buffer<D>>,
     group: Vec<(S::Receipt, Verdict)>,
     confirming: Vec<Confirming<D>>,
+    /// Messages that were sent, on their way back to the pool.
+    #[expect(clippy::vec_box, reason = "they go back into the pool in their boxes")]
+    emptied: Vec<Box<Prepared>>,
     renewal: Renewal,
 }
 
@@ -62,6 +66,7 @@ where
         buffer,
         group: Vec::new(),
         confirming: Vec::new(),
+        emptied: Vec::new(),
         renewal,
     };
     settler.run(&shared).await;
@@ -113,72 +118,61 @@ where
         let result: Result<(), PublishError> =
             renewing(&mut self.renewal, &mut self.half, &self.buffer, publishing).await;
         drop(outgoing);
-        let mut emptied = Vec::with_capacity(self.confirming.len());
-        let mut position = 0;
+        let layers = shared.pool.layers();
+        if !layers.is_empty() {
+            self.tell(layers, &result);
+        }
+        let (mut position, mut replied) = (0, 0);
         for waiting in self.confirming.drain(..) {
-            let Confirming {
-                entry,
-                messages,
-                purpose,
-                tries,
-            } = waiting;
-            let mut failure = None;
-            for message in messages.all() {
-                let its = result.as_ref().err().and_then(|error| error.for_message(position));
-                if purpose == Purpose::Reply && !shared.pool.layers().is_empty() {
-                    shared.pool.layers().after(message, its);
-                }
-                failure = failure.or(its);
-                position += 1;
-            }
-            let verdict = match failure {
-                None => {
-                    let counter = match purpose {
-                        Purpose::Reply => &shared.counts.acked,
-                        Purpose::DeadLetter => &shared.counts.dead_lettered,
-                    };
-                    Counts::add(counter, 1);
-                    if purpose == Purpose::DeadLetter {
-                        shared.mended(Side::Burying);
+            let its = position..position + waiting.messages.all().len();
+            position = its.end;
+            let failure = match &result {
+                Ok(()) => None,
+                Err(error) => its.into_iter().find_map(|position| error.for_message(position)),
+            };
+            match (failure, waiting.purpose) {
+                (None, purpose) => {
+                    match purpose {
+                        Purpose::Reply => replied += 1,
+                        Purpose::DeadLetter => {
+                            Counts::add(&shared.counts.dead_lettered, 1);
+                            shared.mended(Side::Burying);
+                        }
                     }
-                    Verdict::Ack
+                    let Confirming { entry, messages, .. } = waiting;
+                    messages.move_to(&mut self.emptied);
+                    let lane = entry.lane();
+                    self.group.push((entry.delivery.into_receipt(), Verdict::Ack));
+                    if let Some(lane) = lane {
+                        self.buffer.leave_lane(lane);
+                    }
                 }
-                Some(error) if purpose == Purpose::DeadLetter => {
-                    // There is no attempt too many here: as long as the dead letter is not stored, the original is all there is.
-                    let wait = letter_wait(tries);
-                    shared.troubled(Side::Burying, error, wait);
-                    tracing::error!(
-                        subscription = %shared.name, error = super::shared::chain(error), ?wait,
-                        "a dead letter could not be stored; the message stays and is tried again"
-                    );
-                    let tries = tries.saturating_add(1);
-                    self.buffer.confirm_later(
-                        Confirming {
-                            entry,
-                            messages,
-                            purpose,
-                            tries,
-                        },
-                        wait,
-                    );
-                    continue;
-                }
-                Some(error) => {
+                (Some(error), Purpose::DeadLetter) => bury_later(&self.buffer, waiting, error),
+                (Some(error), Purpose::Reply) => {
+                    let Confirming { entry, messages, .. } = waiting;
                     let decision = not_confirmed(shared, &entry.incoming(), error);
-                    messages.move_to(&mut emptied);
+                    messages.move_to(&mut self.emptied);
                     self.buffer.take_again();
                     self.buffer.carry_out(entry, decision);
-                    continue;
                 }
-            };
-            messages.move_to(&mut emptied);
-            let lane = entry.lane();
-            self.group.push((entry.delivery.into_receipt(), verdict));
-            if let Some(lane) = lane {
-                self.buffer.leave_lane(lane);
             }
         }
-        shared.pool.put(emptied.into_iter());
+        Counts::add(&shared.counts.acked, replied);
+        shared.pool.put(self.emptied.drain(..));
+    }
+
+    /// Tells the layers around publishing what became of each reply.
+    fn tell(&self, layers: &PublishLayers, result: &Result<(), PublishError>) {
+        let mut position = 0;
+        for waiting in &self.confirming {
+            for message in waiting.messages.all() {
+                if waiting.purpose == Purpose::Reply {
+                    let failure = result.as_ref().err().and_then(|error| error.for_message(position));
+                    layers.after(message, failure);
+                }
+                position += 1;
+            }
+        }
     }
 
     /// Settles the group, as often as it takes while the trouble may pass.
@@ -226,6 +220,20 @@ where
             }
         }
     }
+}
+
+/// Keeps a message whose dead letter could not be stored. There is no attempt too many here: as long as the dead letter is not
+/// stored, the original is all there is.
+#[cold]
+fn bury_later<D: Delivery>(buffer: &Buffer<D>, waiting: Confirming<D>, error: &TransportError) {
+    let wait = letter_wait(waiting.tries);
+    buffer.shared.troubled(Side::Burying, error, wait);
+    tracing::error!(
+        subscription = %buffer.shared.name, error = super::shared::chain(error), ?wait,
+        "a dead letter could not be stored; the message stays and is tried again"
+    );
+    let tries = waiting.tries.saturating_add(1);
+    buffer.confirm_later(Confirming { tries, ..waiting }, wait);
 }
 
 impl Renewal {

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Settings;
+use super::room::ServiceTime;
 use crate::publish::Pool;
 use crate::transport::{Capabilities, TransportError, without_secrets};
 
@@ -211,7 +212,8 @@ impl Shared {
 
     /// Takes note of how long `messages` took together.
     pub(crate) fn served(&self, messages: u32, took: Duration) {
-        let sample = (took.as_nanos() / u128::from(messages.max(1))).clamp(1, u128::from(u64::MAX)) as u64;
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let sample = (took / u64::from(messages.max(1))).max(1);
         let known = self.service_nanos.load(Ordering::Relaxed);
         let smoothed = if known == 0 {
             sample
@@ -222,11 +224,8 @@ impl Shared {
     }
 
     /// How long a handler takes for one message, once known.
-    pub(crate) fn service_time(&self) -> Option<Duration> {
-        match self.service_nanos.load(Ordering::Relaxed) {
-            0 => None,
-            nanos => Some(Duration::from_nanos(nanos)),
-        }
+    pub(super) fn service_time(&self) -> Option<ServiceTime> {
+        ServiceTime::new(self.service_nanos.load(Ordering::Relaxed))
     }
 }
 

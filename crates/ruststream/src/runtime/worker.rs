@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::buffer::{Buffer, Take};
-use super::entry::Entry;
+use super::entry::{Confirming, Entry};
 use super::judge::{Decision, judge, judge_shared, let_go, release};
 use super::shared::{Counts, Shared};
 use crate::handler::{
@@ -23,7 +23,7 @@ pub(super) struct WorkerHand<D: Delivery> {
     /// The message being handled.
     current: Option<Entry<D>>,
     /// The batch being handled.
-    batch: Vec<Entry<D>>,
+    batch: VecDeque<Entry<D>>,
     facts: WorkerFacts,
     leased: bool,
     rest: Rest<D>,
@@ -36,6 +36,7 @@ struct Rest<D: Delivery> {
     /// Taken and not begun.
     untouched: VecDeque<Entry<D>>,
     settled: Vec<(D::Receipt, Verdict)>,
+    confirming: Vec<Confirming<D>>,
     acked: usize,
     stretch: Stretch,
     /// When the current call first had to wait.
@@ -55,7 +56,7 @@ impl<D: Delivery> WorkerHand<D> {
         let now = Instant::now();
         Self {
             current: None,
-            batch: Vec::new(),
+            batch: VecDeque::new(),
             facts: WorkerFacts {
                 source: buffer.shared.name.clone(),
                 cancel: buffer.slot(worker).cancel.clone(),
@@ -65,6 +66,7 @@ impl<D: Delivery> WorkerHand<D> {
                 worker,
                 untouched: VecDeque::new(),
                 settled: Vec::new(),
+                confirming: Vec::new(),
                 acked: 0,
                 stretch: Stretch { since: now, begun: 0 },
                 waiting_since: None,
@@ -103,8 +105,8 @@ impl<D: Delivery> WorkerHand<D> {
 
 impl<D: Delivery> Hand for WorkerHand<D> {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        // Between two stretches the other tasks of the thread have their turn.
-        if self.rest.end_stretch() {
+        // Between two stretches the other tasks of the thread have their turn. With nothing to do they have it anyway.
+        if self.rest.end_stretch() && !self.rest.buffer.is_idle() {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -139,11 +141,10 @@ impl<D: Delivery> Hand for WorkerHand<D> {
         if !self.may_begin() {
             return None;
         }
-        let entry = self.rest.untouched.pop_front()?;
+        let entry = self.current.insert(self.rest.untouched.pop_front()?);
         self.rest.stretch.begun += 1;
-        self.rest.begin(self.leased, &self.facts, std::slice::from_ref(&entry));
-        let in_hand = Self::in_hand(&self.facts, self.current.insert(entry));
-        Some((in_hand, &mut self.rest))
+        self.rest.begin(self.leased, &self.facts, std::slice::from_ref(entry));
+        Some((Self::in_hand(&self.facts, entry), &mut self.rest))
     }
 
     fn next_batch<'a>(&'a mut self, into: &mut Vec<InHand<'a>>) -> Option<&'a mut dyn Desk> {
@@ -151,8 +152,8 @@ impl<D: Delivery> Hand for WorkerHand<D> {
             return None;
         }
         self.rest.stretch.begun = self.rest.untouched.len() as u32;
-        self.batch.extend(self.rest.untouched.drain(..));
-        self.rest.begin(self.leased, &self.facts, &self.batch);
+        std::mem::swap(&mut self.batch, &mut self.rest.untouched);
+        self.rest.begin(self.leased, &self.facts, self.batch.make_contiguous());
         into.extend(self.batch.iter().map(|entry| Self::in_hand(&self.facts, entry)));
         Some(&mut self.rest)
     }
@@ -169,7 +170,7 @@ impl<D: Delivery> Hand for WorkerHand<D> {
 
     fn finish(&mut self, ended: Ended<Outcome>) {
         if let Some(entry) = self.current.take() {
-            let decision = judge(self.rest.shared(), &entry.incoming(), ended);
+            let decision = judge(self.rest.shared(), &entry, ended);
             self.rest.carry_out(entry, decision);
         }
     }
@@ -182,8 +183,8 @@ impl<D: Delivery> Hand for WorkerHand<D> {
                         self.rest.ack(entry);
                         continue;
                     }
-                    let decision = judge(self.rest.shared(), &entry.incoming(), Ended::Said(outcome));
-                    self.rest.buffer.carry_out(entry, decision);
+                    let decision = judge(self.rest.shared(), &entry, Ended::Said(outcome));
+                    self.rest.carry_out(entry, decision);
                 }
                 return;
             }
@@ -204,18 +205,18 @@ impl<D: Delivery> Hand for WorkerHand<D> {
             Ended::Interrupted(Interrupt::Stopped) => {
                 for entry in self.batch.drain(..) {
                     let decision = release(self.rest.shared());
-                    self.rest.buffer.carry_out(entry, decision);
+                    self.rest.carry_out(entry, decision);
                 }
                 return;
             }
         };
+        if matches!(outcome, Outcome::Said(HandlerOutcome::Ack)) {
+            self.batch.drain(..).for_each(|entry| self.rest.ack(entry));
+            return;
+        }
         for entry in self.batch.drain(..) {
-            if matches!(outcome, Outcome::Said(HandlerOutcome::Ack)) {
-                self.rest.ack(entry);
-                continue;
-            }
             let decision = judge_shared(self.rest.shared(), &entry.incoming(), &outcome);
-            self.rest.buffer.carry_out(entry, decision);
+            self.rest.carry_out(entry, decision);
         }
         let_go(self.rest.shared(), outcome);
     }
@@ -265,10 +266,17 @@ impl<D: Delivery> Rest<D> {
         }
     }
 
-    /// Does what was decided. A retry whose delay the transport keeps is settled with the acks of its stretch.
+    /// Does what was decided. Replies, and retries whose delay the transport keeps, are handed on with the acks of their stretch.
+    #[inline]
     fn carry_out(&mut self, entry: Entry<D>, decision: Decision) {
         match decision {
             Decision::Settle(verdict @ Verdict::Retry { .. }) => self.settle(entry, verdict),
+            Decision::Confirm(messages, purpose) => self.confirming.push(Confirming {
+                entry,
+                messages,
+                purpose,
+                tries: 0,
+            }),
             other => self.buffer.carry_out(entry, other),
         }
     }
@@ -293,8 +301,8 @@ impl<D: Delivery> Rest<D> {
     fn hand_on(&mut self) {
         let acked = std::mem::take(&mut self.acked);
         Counts::add(&self.shared().counts.acked, acked);
-        if !self.settled.is_empty() {
-            self.buffer.finish(&mut self.settled);
+        if !(self.settled.is_empty() && self.confirming.is_empty()) {
+            self.buffer.finish(&mut self.settled, &mut self.confirming);
         }
     }
 
@@ -340,7 +348,7 @@ impl<D: Delivery> Drop for WorkerHand<D> {
     fn drop(&mut self) {
         self.batch.extend(self.current.take());
         if std::thread::panicking() {
-            self.rest.buffer.slot(self.rest.worker).wreck(&mut self.batch);
+            self.rest.buffer.slot(self.rest.worker).wreck(self.batch.drain(..));
         }
         for entry in self.batch.drain(..) {
             self.rest.settled.push(entry.given_back());
