@@ -16,7 +16,7 @@ use crate::policy::Backoff;
 use crate::publish::{Pending, Pool, PublishLayers, Publisher, Replies};
 use crate::runtime::{Batch, Settings, Shared, Signals, run};
 use crate::transport::{
-    Broker, Capabilities, Connection, Delivery, Fetch, Publish, Settle, Source, TransportError, without_secrets,
+    Broker, Capabilities, Connection, Delivery, Fetch, Publish, Settle, Source, TransportError, hide_secrets,
 };
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -172,32 +172,37 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                 settings,
                 codec: _,
             } = &mount.subscription;
-            let place = format!(
-                "`{}` on {label}, subscription `{}`",
-                definition.handler, definition.name
-            );
+            let place = || {
+                format!(
+                    "`{}` on {label}, subscription `{}`",
+                    definition.handler, definition.name
+                )
+            };
             report.problems.extend(
                 mount
                     .subscription
                     .problem()
-                    .map(|problem| format!("{place}: {problem}")),
+                    .map(|problem| format!("{}: {problem}", place())),
             );
             let name = match source {
                 SourceChoice::Given(opener) => {
-                    report
-                        .problems
-                        .extend(Opener::check(&**opener).err().map(|error| format!("{place}: {error}")));
+                    report.problems.extend(
+                        Opener::check(&**opener)
+                            .err()
+                            .map(|error| format!("{}: {error}", place())),
+                    );
                     opener.name().to_owned()
                 }
                 SourceChoice::ByName => {
                     let checked = Source::check(&self.broker.source(&definition.name));
                     report
                         .problems
-                        .extend(checked.err().map(|error| format!("{place}: {error}")));
+                        .extend(checked.err().map(|error| format!("{}: {error}", place())));
                     if let Some((other, _)) = by_name.iter().find(|(_, name)| **name == *definition.name) {
                         report.problems.push(format!(
-                            "{place}: `{other}` reads the same name, so each message would go to one of the two by chance; give them \
-                             different names, or one of them `.workers(2)`"
+                            "{}: `{other}` reads the same name, so each message would go to one of the two by chance; give them \
+                             different names, or one of them `.workers(2)`",
+                            place()
                         ));
                     }
                     by_name.push((definition.handler, &definition.name));
@@ -285,7 +290,7 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
 
 /// What and where a broker is, for people. It may be made of a URL that was given to the wrong broker.
 fn label_of(broker: &impl Broker) -> String {
-    without_secrets(&broker.label()).into_owned()
+    hide_secrets(broker.label())
 }
 
 /// Tries until it succeeds or fails for good; an error that may pass ends it only where the app fails fast.

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::Settings;
 use super::room::ServiceTime;
 use crate::publish::Pool;
-use crate::transport::{Capabilities, TransportError, without_secrets};
+use crate::transport::{Capabilities, TransportError, hide_secrets};
 
 /// What the parts of one subscription share.
 pub(crate) struct Shared {
@@ -252,5 +252,5 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     // The words of a client library are not ours.
-    without_secrets(&text).into_owned()
+    hide_secrets(text)
 }

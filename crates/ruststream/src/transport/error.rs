@@ -1,10 +1,9 @@
 //! What can go wrong between the runtime and a broker.
 
-use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
-use super::without_secrets;
+use super::hide_secrets;
 
 type Cause = Box<dyn Error + Send + Sync>;
 
@@ -51,15 +50,10 @@ impl TransportError {
     /// An error of this kind; `message` says what happened, to what, and what to do about it. The passwords of URLs in it are
     /// not shown.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        let message = message.into();
-        let message = match without_secrets(&message) {
-            Cow::Borrowed(_) => message,
-            Cow::Owned(shown) => shown,
-        };
         Self {
             inner: Box::new(Inner {
                 kind,
-                message,
+                message: hide_secrets(message.into()),
                 cause: None,
             }),
         }
@@ -145,9 +139,13 @@ impl PublishError {
     }
 
     /// The messages at these positions were not confirmed, all others were. `None` if there is none.
+    #[inline]
     pub fn some(mut failures: Vec<(usize, TransportError)>) -> Option<Self> {
+        if failures.is_empty() {
+            return None;
+        }
         failures.sort_by_key(|(position, _)| *position);
-        (!failures.is_empty()).then_some(Self {
+        Some(Self {
             failures: Failures::Some(failures),
         })
     }

@@ -41,6 +41,6 @@ pub use delivery::Delivery;
 pub use error::{ErrorKind, PublishError, TransportError};
 pub use fetch::Fetch;
 pub use publish::Publish;
-pub(crate) use secret::without_secrets;
+pub(crate) use secret::hide_secrets;
 pub use settle::{Settle, Settled};
 pub use verdict::{DeadLetter, DeadReason, Verdict};

@@ -8,7 +8,11 @@ const HIDDEN: &str = "…";
 const SECRETS: [&str; 4] = ["password=", "passwd=", "secret=", "token="];
 
 /// The text without the passwords of the URLs in it: `postgres://shop:…@db/orders`. In doubt, more is hidden than need be.
-pub(crate) fn without_secrets(text: &str) -> Cow<'_, str> {
+fn without_secrets(text: &str) -> Cow<'_, str> {
+    // One of these stands before each secret. A message that has neither is not searched further.
+    if !text.bytes().any(|byte| matches!(byte, b':' | b'=')) {
+        return Cow::Borrowed(text);
+    }
     let mut hidden: Vec<(usize, usize)> = Vec::new();
     for (scheme, _) in text.match_indices("://") {
         let start = scheme + "://".len();
@@ -48,6 +52,14 @@ pub(crate) fn without_secrets(text: &str) -> Cow<'_, str> {
     }
     shown.push_str(&text[end..]);
     Cow::Owned(shown)
+}
+
+/// As [`without_secrets`], of a text that is no longer needed.
+pub(crate) fn hide_secrets(text: String) -> String {
+    match without_secrets(&text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(shown) => shown,
+    }
 }
 
 #[cfg(test)]
