@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-use super::rows::{MESSAGES, Row, SERVICE};
+use super::rows::{self, MESSAGES, Promise, Row, SERVICE};
 use crate::results::{Cost, Counts};
 
 /// How far a program goes.
@@ -110,6 +110,24 @@ impl Counted {
         })
     }
 
+    /// The most that a message of a row is meant to cost; `None` where nothing is meant, or the row it is meant by was not counted.
+    fn limit(&self, row: &Row) -> Result<Option<Counts>, String> {
+        match row.promised {
+            None => Ok(None),
+            Some(Promise::AtMost(limit)) => Ok(Some(limit)),
+            Some(Promise::Over(id, more)) => {
+                let Some(base) = rows::find(id).filter(|base| self.has(base)) else {
+                    return Ok(None);
+                };
+                let base = self.steady(base, SERVICE)?;
+                Ok(Some(Counts {
+                    instructions: base.instructions + more.instructions,
+                    allocations: base.allocations + more.allocations,
+                }))
+            }
+        }
+    }
+
     /// The figures of one row.
     ///
     /// # Errors
@@ -130,12 +148,12 @@ impl Counted {
             title: row.title.to_owned(),
             instructions: service.instructions,
             allocations: service.allocations,
-            limit: row.promised,
+            limit: self.limit(row)?,
             cold: Some(Counts {
                 instructions: first.instructions - idle.instructions,
                 allocations: first.allocations - idle.allocations,
             }),
-            bare: others.remove(super::rows::BARE),
+            bare: others.remove(rows::BARE),
             others,
         })
     }
@@ -201,6 +219,16 @@ mod tests {
         assert_eq!(of(cost.instructions, cost.allocations), of(300.0, 0.5));
         assert_eq!(cost.cold, Some(of(4_000.0, 5.0)));
         assert_eq!(cost.bare, Some(of(300.0, 0.5)));
+    }
+
+    #[test]
+    fn a_limit_over_another_row_is_made_of_its_count() {
+        let of = |id| rows::find(id).unwrap();
+        let layer = counts(of("memory.layer4"));
+        let both = format!("{layer}\n{}", counts(of("memory.json-small")));
+        let limit = |text| Counted::parse(text).unwrap().cost(of("memory.layer4")).unwrap().limit;
+        assert_eq!(limit(&both).map(|limit| limit.instructions), Some(300.0 + 4.0 * 25.0));
+        assert_eq!(limit(&layer), None);
     }
 
     #[test]

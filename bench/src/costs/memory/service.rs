@@ -17,10 +17,32 @@ async fn bytes(payload: &[u8]) {
     MESSAGES.one();
 }
 
-#[subscriber("in")]
-async fn json_small(order: Order) {
+/// A small order is handled. Each row has a handler of its own, as each subscription of a service has: one that is mounted in many ways
+/// is compiled otherwise.
+#[inline]
+fn handled(order: Order) {
     assert_eq!(order, ORDER);
     MESSAGES.one();
+}
+
+#[subscriber("in")]
+async fn json_small(order: Order) {
+    handled(order);
+}
+
+#[subscriber("in")]
+async fn pool4(order: Order) {
+    handled(order);
+}
+
+#[subscriber("in")]
+async fn layer1(order: Order) {
+    handled(order);
+}
+
+#[subscriber("in")]
+async fn layer4(order: Order) {
+    handled(order);
 }
 
 #[subscriber("in")]
@@ -127,7 +149,7 @@ fn mount(name: &str, broker: &mut BrokerScope<'_, MemoryBroker, ()>) -> bool {
         "bytes" => broker.include(bytes),
         "json-small" => broker.include(json_small),
         "json-1kb" => broker.include(json_large),
-        "pool4" => broker.include(json_small).workers(4),
+        "pool4" => broker.include(pool4).workers(4),
         "batch64" => broker.include(batch),
         "reply" => broker.include(reply),
         "publish-headers" => broker.include(publish_headers),
@@ -140,7 +162,7 @@ fn mount(name: &str, broker: &mut BrokerScope<'_, MemoryBroker, ()>) -> bool {
         }
         "layer1" => {
             broker.layer(Through, |broker| {
-                broker.include(json_small);
+                broker.include(layer1);
             });
             return true;
         }
@@ -149,7 +171,7 @@ fn mount(name: &str, broker: &mut BrokerScope<'_, MemoryBroker, ()>) -> bool {
                 broker.layer(Through, |broker| {
                     broker.layer(Through, |broker| {
                         broker.layer(Through, |broker| {
-                            broker.include(json_small);
+                            broker.include(layer4);
                         });
                     });
                 });
