@@ -51,7 +51,7 @@ impl Project {
         let folder = root.join("target/handlers");
         let manifest = format!(
             "[package]\nname = \"handlers\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n\
-             ruststream = {{ path = {:?} }}\n\n[profile.dev]\nincremental = false\n\n[profile.release]\nstrip = true\n",
+             ruststream = {{ path = {:?} }}\nserde = \"1\"\n\n[profile.dev]\nincremental = false\n\n[profile.release]\nstrip = true\n",
             root.join("crates/ruststream")
         );
         fs::create_dir_all(folder.join("src")).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -100,7 +100,7 @@ impl Project {
 
 /// The source of a service with so many handlers: each has a message of its own; of four, one replies and one publishes.
 fn service(handlers: usize, about: &str) -> String {
-    let mut source = format!("//! {about}\nuse ruststream::prelude::*;\nuse ruststream::transport::PublishError;\n");
+    let mut source = format!("//! {about}\nuse ruststream::prelude::*;\n");
     let mut included = String::new();
     for number in 0..handlers {
         let handler = match number % 4 {
@@ -119,7 +119,8 @@ fn service(handlers: usize, about: &str) -> String {
             ),
             _ => format!(
                 "#[subscriber(\"orders.{number}\")]\n\
-                 async fn handler{number}(message: Message{number}, out: Out<Message{number}>) -> Result<(), PublishError> {{\n\
+                 async fn handler{number}(message: Message{number}, out: Out<Message{number}>)\n\
+                 -> Result<(), ruststream::transport::PublishError> {{\n\
                  out.publish(\"copies.{number}\", &message).await }}\n"
             ),
         };
