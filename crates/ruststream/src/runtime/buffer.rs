@@ -513,9 +513,10 @@ impl<D: Delivery> Buffer<D> {
     }
 }
 
-/// Moves all of one list to the end of another; into an empty one without a copy.
+/// Moves all of one list to the end of another; into an empty one without a copy. Where there is nothing to move, each keeps its
+/// buffer.
 fn hand_over<T>(from: &mut Vec<T>, into: &mut Vec<T>) {
-    if into.is_empty() {
+    if into.is_empty() && !from.is_empty() {
         std::mem::swap(from, into);
     } else {
         into.append(from);
