@@ -52,7 +52,7 @@ impl Project {
         let manifest = format!(
             "[package]\nname = \"handlers\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n\
              ruststream = {{ path = {:?} }}\nserde = \"1\"\n\n[profile.dev]\nincremental = false\n\n[profile.release]\nstrip = true\n",
-            root.join("crates/ruststream")
+            root.join("crates/ruststream").display().to_string()
         );
         fs::create_dir_all(folder.join("src")).map_err(|error| format!("{}: {error}", folder.display()))?;
         let project = Self { folder };
