@@ -108,12 +108,10 @@ where
         if self.confirming.is_empty() {
             return;
         }
-        let outgoing: Vec<Outgoing<'_>> = self
-            .confirming
-            .iter()
-            .flat_map(|waiting| waiting.messages.all())
-            .map(|message| message.outgoing())
-            .collect();
+        let messages = self.confirming.iter().flat_map(|waiting| waiting.messages.all());
+        // Mostly one message each.
+        let mut outgoing: Vec<Outgoing<'_>> = Vec::with_capacity(self.confirming.len());
+        outgoing.extend(messages.map(|message| message.outgoing()));
         let publishing = self.publisher.publish(&outgoing);
         let result: Result<(), PublishError> =
             renewing(&mut self.renewal, &mut self.half, &self.buffer, publishing).await;
