@@ -46,7 +46,7 @@ async fn reader(channel: Channel, queue: String, chunk: u64, tally: Tally, messa
         let done = tally.count();
         if chunk == 1 {
             delivery.ack(BasicAckOptions::default()).await?;
-        } else if done % chunk == 0 || done == messages {
+        } else if done.is_multiple_of(chunk) || done == messages {
             delivery.ack(BasicAckOptions { multiple: true }).await?;
         }
         if done == messages {

@@ -38,7 +38,7 @@ pub(super) async fn service(
     let source = Queue::new(&queue).queue_type(queue_type);
     trial
         .timed(service::drain(broker(&trial), trial.tally(), |broker| {
-            mount(broker, source)
+            mount(broker, source);
         }))
         .await?;
     hand::emptied(&trial, &by_hand, &queue, queue_type).await

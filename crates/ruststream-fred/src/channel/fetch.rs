@@ -227,7 +227,17 @@ impl Fetch for ChannelFetch {
     }
 
     async fn recover(&mut self) -> Result<(), TransportError> {
-        Ok(Box::pin(self.subscribe()).await?)
+        if self.link.is_none() {
+            return Ok(Box::pin(self.subscribe()).await?);
+        }
+        // What failed is the look for what was kept back. The subscription stands, and what it has heard would be lost with it.
+        let beside = Arc::clone(&self.beside);
+        let claiming = self
+            .claiming
+            .get_or_insert_with(|| Box::pin(async move { beside.claim(1).await }));
+        let claimed = claiming.await;
+        self.claiming = None;
+        Ok(self.take_in(Event::Claimed(claimed), 0, &mut Vec::new())?)
     }
 
     async fn close(mut self) -> Result<(), TransportError> {

@@ -56,7 +56,7 @@ impl SqlxBroker<MySql> {
                 options: None,
                 // The error says what is wrong and does not repeat the URL.
                 invalid: Some(format!(
-                    "the URL of the database cannot be read ({error}): write mysql://user:password@host:3306/database"
+                    "the URL of the database cannot be read ({error}): write mysql://user:…@host:3306/database"
                 )),
                 settings: Settings::new("mysql".to_owned()),
             }),
@@ -66,9 +66,9 @@ impl SqlxBroker<MySql> {
     /// A database of `MariaDB` or MySQL by the options of sqlx: for certificates, sockets, and whatever a URL does not say.
     pub fn mysql_with(options: MySqlConnectOptions) -> Self {
         let database = options.get_database();
-        let invalid = database.is_none().then(|| {
-            "the URL of the database names no database: write mysql://user:password@host:3306/database".to_owned()
-        });
+        let invalid = database
+            .is_none()
+            .then(|| "the URL of the database names no database: write mysql://user:…@host:3306/database".to_owned());
         let database = database.unwrap_or_default();
         let label = match options.get_socket() {
             Some(socket) => format!("mysql {}/{database}", socket.display()),

@@ -59,7 +59,7 @@ impl SqlxBroker<Postgres> {
                 options: None,
                 // The error says what is wrong and does not repeat the URL.
                 invalid: Some(format!(
-                    "the URL of the database cannot be read ({error}): write postgres://user:password@host:5432/database"
+                    "the URL of the database cannot be read ({error}): write postgres://user:…@host:5432/database"
                 )),
                 settings: Settings::new("postgres".to_owned()),
                 notifications: true,

@@ -151,10 +151,7 @@ impl Place {
                 "password",
             ),
             (url(&format!("ruststream:secret@127.0.0.1:{port}")), "names no database"),
-            (
-                url("ruststream:secret@127.0.0.1:a/ruststream"),
-                "mysql://user:password@host",
-            ),
+            (url("ruststream:secret@127.0.0.1:a/ruststream"), "mysql://user:…@host"),
         ]
     }
 

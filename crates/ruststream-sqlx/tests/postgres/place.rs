@@ -139,10 +139,7 @@ impl Place {
         vec![
             (url(&format!("postgres:secret@127.0.0.1:{port}/nowhere")), "nowhere"),
             (url(&format!("nobody:secret@127.0.0.1:{port}/postgres")), "nobody"),
-            (
-                url("postgres:secret@127.0.0.1:a/postgres"),
-                "postgres://user:password@host",
-            ),
+            (url("postgres:secret@127.0.0.1:a/postgres"), "postgres://user:…@host"),
         ]
     }
 
