@@ -29,6 +29,7 @@ pages! {
     sql "transports/sql.md",
     redis "transports/redis.md",
     rabbitmq "transports/rabbitmq.md",
+    mqtt "transports/mqtt.md",
 }
 
 #[cfg(test)]
