@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::time::{Duration, sleep, timeout};
 
 use super::buffer::Buffer;
-use super::shared::{Phase, Shared, Side};
+use super::shared::{Shared, Side};
 use crate::policy::Backoff;
 use crate::transport::{ErrorKind, Fetch, TransportError};
 
@@ -60,7 +60,6 @@ async fn fetch_until_failed<F: Fetch>(
 ) -> TransportError {
     let mut paused = shared.signals.paused.subscribe();
     let mut failures = 0u32;
-    shared.enter(Phase::Running);
     loop {
         let room = loop {
             if failures > 0 && *paused.borrow() {
