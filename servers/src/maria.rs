@@ -13,6 +13,8 @@ use crate::{Error, Settings};
 
 pub(crate) const SERVER: &str = "/usr/sbin/mariadbd";
 const INSTALL: &str = "/usr/bin/mariadb-install-db";
+/// The kernel's queues for asynchronous reads and writes are few, and servers of several tests at once use them up.
+const NO_RINGS: &str = "--innodb-use-native-aio=0";
 
 /// Run at each start: the user that tests log in as, by TCP, where names of hosts are not looked up.
 const WELCOME: &str = "CREATE DATABASE IF NOT EXISTS ruststream;
@@ -28,6 +30,7 @@ impl Recipe for Maria {
         command
             .args([
                 "--no-defaults",
+                NO_RINGS,
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
             ])
@@ -49,6 +52,7 @@ impl Recipe for Maria {
         let within = |name: &str| place.join(name).display().to_string();
         command.args([
             "--no-defaults",
+            NO_RINGS,
             "--bind-address=127.0.0.1",
             "--skip-name-resolve",
             "--skip-log-bin",
