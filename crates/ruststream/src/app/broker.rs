@@ -14,7 +14,7 @@ use crate::codec::Codec;
 use crate::handler::{Definition, Handler};
 use crate::policy::Backoff;
 use crate::publish::{Pending, Pool, PublishLayers, Publisher, Replies};
-use crate::runtime::{Batch, Phase, Settings, Shared, Signals, run};
+use crate::runtime::{Batch, Settings, Shared, Signals, run};
 use crate::transport::{
     Broker, Capabilities, Connection, Delivery, Fetch, Publish, Settle, Source, TransportError, hide_secrets,
 };
@@ -403,8 +403,6 @@ where
         signals,
         pool,
     ));
-    // Both halves are open: who has started the app sees it ready, before any task of it had its first turn.
-    shared.enter(Phase::Running);
     (
         shared.clone(),
         Box::pin(run(fetch, settle, publisher, handler, shared, grace)),

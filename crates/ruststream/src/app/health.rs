@@ -63,8 +63,6 @@ pub struct SubscriptionHealth {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SubscriptionState {
-    /// It has not fetched yet.
-    Starting,
     /// It fetches, handles and settles.
     Running,
     /// It was paused.
@@ -84,7 +82,6 @@ impl SubscriptionHealth {
         let (phase, problem) = shared.fares();
         let state = match phase {
             Phase::Failed => SubscriptionState::Failed,
-            Phase::Starting => SubscriptionState::Starting,
             Phase::Stopping => SubscriptionState::Stopping,
             Phase::Stopped => SubscriptionState::Stopped,
             Phase::Running if problem.is_some() => SubscriptionState::Degraded,

@@ -90,8 +90,8 @@ struct Condition {
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
+    /// From the beginning: a subscription is made of halves that are open, so who has started the app sees it ready.
     #[default]
-    Starting,
     Running,
     Stopping,
     Stopped,

@@ -158,7 +158,7 @@ fn open(journal: &Journal, brokers: &[TestBroker], handle: &AppHandle) -> Vec<St
         publishes => lines.push(format!("{publishes} publishes under way")),
     }
     for one in handle.health().subscriptions {
-        if !matches!(one.state, SubscriptionState::Starting | SubscriptionState::Running) {
+        if one.state != SubscriptionState::Running {
             let reason = one.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
             let state = format!("{:?}", one.state).to_lowercase();
             lines.push(format!("the subscription on {} is {state}{reason}", one.name));
