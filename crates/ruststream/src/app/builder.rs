@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::background::{Background, Erased};
 use super::broker::{BrokerEntry, Mounts};
 use super::hooks::{self, HookResult, Hooks};
 use super::report::Report;
@@ -39,6 +40,7 @@ use crate::transport::Broker;
 pub struct RustStream {
     pub(super) info: AppInfo,
     pub(super) brokers: Vec<Box<dyn BrokerEntry>>,
+    pub(super) background: Vec<Arc<dyn Erased>>,
     pub(super) hooks: Hooks,
     pub(super) options: Options,
 }
@@ -66,6 +68,7 @@ impl RustStream {
         let app = Self {
             info,
             brokers: Vec::new(),
+            background: Vec::new(),
             hooks: Hooks::default(),
             options,
         };
@@ -187,6 +190,12 @@ impl<S: Send + Sync + 'static> AppBuilder<S> {
     /// Makes the start fail where a broker is absent, instead of waiting for it.
     pub fn fail_fast(mut self) -> Self {
         self.app.options.fail_fast = true;
+        self
+    }
+
+    /// Adds a service that runs beside the subscriptions; see [`Background`].
+    pub fn background(mut self, service: impl Background) -> Self {
+        self.app.background.push(Arc::new(service));
         self
     }
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
+use super::{BackgroundHealth, BackgroundState};
 use crate::runtime::{Phase, Shared};
 
 /// How a running app fares, as of the moment it was asked.
@@ -11,14 +12,17 @@ use crate::runtime::{Phase, Shared};
 pub struct Health {
     /// Each subscription, in the order of their mounting.
     pub subscriptions: Vec<SubscriptionHealth>,
+    /// Each background service, in the order of their adding.
+    pub background: Vec<BackgroundHealth>,
 }
 
 impl Health {
-    /// True if every subscription takes and settles messages, or is paused on purpose.
+    /// True if every subscription takes and settles messages, or is paused on purpose, and no background service fails.
     pub fn is_ready(&self) -> bool {
-        self.subscriptions
-            .iter()
-            .all(|one| matches!(one.state, SubscriptionState::Running | SubscriptionState::Paused))
+        let well =
+            |one: &SubscriptionHealth| matches!(one.state, SubscriptionState::Running | SubscriptionState::Paused);
+        let failing = |one: &BackgroundHealth| one.state == BackgroundState::Failing;
+        self.subscriptions.iter().all(well) && !self.background.iter().any(failing)
     }
 
     /// The subscription of this name.

@@ -1,5 +1,6 @@
 //! An app: its state, its brokers, its handlers, and its life from start to shutdown.
 
+mod background;
 mod broker;
 mod builder;
 #[cfg(feature = "cli")]
@@ -17,6 +18,7 @@ mod scope;
 mod signals;
 mod start;
 
+pub use background::{Background, BackgroundContext, BackgroundHealth, BackgroundState};
 pub use builder::{AppBuilder, RustStream};
 #[cfg(feature = "cli")]
 pub use cli::main;

@@ -4,20 +4,26 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
-use tokio::time::Duration;
+use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
+use super::background::{self, Services};
 use super::hooks::{self, Hooks};
 use super::late::Late;
 use super::{AppError, Health, SubscriptionHealth};
 use crate::publish::{Client, Publisher};
 use crate::runtime::{Phase, Shared};
 
+/// How long background services may take to end where handlers have used up the grace period.
+const LEAST_GRACE: Duration = Duration::from_secs(1);
+
 /// An app at work. Dropping it begins a shutdown without waiting for it.
 #[must_use = "dropping a running app stops it"]
 pub struct Running {
     pub(super) handle: AppHandle,
     pub(super) tasks: JoinSet<()>,
+    /// The background services.
+    pub(super) services: JoinSet<()>,
     pub(super) hooks: Hooks,
 }
 
@@ -34,6 +40,7 @@ pub(super) struct Inner {
     pub(super) publishers: Vec<(String, Publisher)>,
     /// Each subscription with the place of its broker in `publishers`.
     pub(super) subscriptions: Vec<(Arc<Shared>, usize)>,
+    pub(super) services: Services,
     pub(super) late: Late,
 }
 
@@ -103,7 +110,14 @@ impl AppHandle {
             subscriptions: subscriptions
                 .map(|(shared, broker)| SubscriptionHealth::of(shared, &self.inner.publishers[*broker].0))
                 .collect(),
+            background: self.inner.services.health(),
         }
+    }
+
+    /// Waits until no background service has anything to do now.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn caught_up(&self) {
+        self.inner.services.caught_up().await;
     }
 
     /// Stops fetching for the subscriptions of this name, until [`resume`](Self::resume); what is in hand is finished. False
@@ -176,7 +190,12 @@ impl Running {
         let grace = self.handle.inner.grace;
         let before = hooks::run_within(grace, "on_shutdown", on_shutdown, self.handle.clone()).await;
         self.handle.stop();
+        let until = Instant::now() + grace;
         while self.tasks.join_next().await.is_some() {}
+        // Only now: what the last handlers left to them is done, too. A moment is theirs in any case.
+        self.handle.inner.services.stop();
+        let services = std::mem::take(&mut self.services);
+        background::finish(services, until.max(Instant::now() + LEAST_GRACE.min(grace))).await;
         // Only now: a handler may have waited for an answer.
         self.handle.inner.late.shut_down().await;
         let after = hooks::run_within(grace, "after_shutdown", after_shutdown, ()).await;
@@ -197,6 +216,7 @@ impl Running {
     #[cfg(feature = "conformance")]
     pub(crate) async fn kill(mut self) {
         self.tasks.shutdown().await;
+        self.services.shutdown().await;
     }
 
     /// What can be kept beyond this value and given to others.
@@ -218,6 +238,8 @@ impl Drop for Running {
         self.handle.stop();
         // The tasks drain by themselves; aborting them would cost messages their attempts.
         self.tasks.detach_all();
+        self.handle.inner.services.stop();
+        self.services.detach_all();
         self.handle.inner.late.let_go();
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::background::Services;
 use super::broker::{How, Started};
 use super::hooks::{self, Hooks};
 use super::late::Late;
@@ -17,6 +18,7 @@ pub(super) async fn start(app: RustStream) -> Result<Running, AppError> {
     let RustStream {
         info,
         brokers,
+        background,
         hooks,
         options,
     } = app;
@@ -89,6 +91,7 @@ pub(super) async fn start(app: RustStream) -> Result<Running, AppError> {
             grace: options.shutdown_grace,
             publishers,
             subscriptions,
+            services: Services::new(background),
             late: Late::new(info.name(), how, lives),
         }),
     };
@@ -97,7 +100,13 @@ pub(super) async fn start(app: RustStream) -> Result<Running, AppError> {
         after_shutdown,
         ..Hooks::default()
     };
-    let running = Running { handle, tasks, hooks };
+    let services = handle.inner.services.start(&handle);
+    let running = Running {
+        handle,
+        tasks,
+        services,
+        hooks,
+    };
     if let Err(error) = hooks::run("after_startup", after_startup, running.handle()).await {
         running.shutdown().await?;
         return Err(error);

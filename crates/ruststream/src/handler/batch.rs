@@ -78,8 +78,13 @@ impl<T> Batch<T> {
         Self::apart(calls.iter().map(read))
     }
 
-    /// A batch of which some messages have their outcome already.
-    pub(crate) fn apart(decided: impl ExactSizeIterator<Item = Result<T, Outcome>>) -> Result<Self, BatchOutcome> {
+    /// A batch of which some messages have their outcome already, as a layer decides it: what goes on, by its place, or what it is answered
+    /// with instead.
+    ///
+    /// # Errors
+    ///
+    /// The outcome of the whole batch, where none goes on.
+    pub fn apart(decided: impl ExactSizeIterator<Item = Result<T, Outcome>>) -> Result<Self, BatchOutcome> {
         let mut batch = Self {
             messages: Vec::with_capacity(decided.len()),
             undecodable: Vec::new(),

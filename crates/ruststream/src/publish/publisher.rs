@@ -52,7 +52,17 @@ impl Publisher {
         }
     }
 
-    pub(crate) fn codec(&self) -> &Codec {
+    /// A publisher that sends past the layers around publishing: for what has passed them before, as what an outbox sends again.
+    pub fn without_layers(&self) -> Self {
+        Self {
+            transport: self.transport.clone(),
+            codec: self.codec.clone(),
+            pool: Arc::new(Pool::new(PublishLayers::default())),
+        }
+    }
+
+    /// The codec that it writes by.
+    pub fn codec(&self) -> &Codec {
         &self.codec
     }
 

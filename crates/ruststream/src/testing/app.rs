@@ -95,7 +95,8 @@ impl TestApp {
     }
 
     /// Waits until all that was published is handled, with all that followed from it: until no message is ready, delayed, kept
-    /// for a retry, in a handler's hands or being published, on any queue that the app reads.
+    /// for a retry, in a handler's hands or being published, on any queue that the app reads, and no background
+    /// service has anything to do.
     ///
     /// It knows nothing of tasks that a handler spawned and does not wait for.
     ///
@@ -139,6 +140,7 @@ impl TestApp {
                 landed.await;
                 continue;
             }
+            self.handle.caught_up().await;
             let mut backlogs = self.brokers.iter().flat_map(|broker| broker.memory().backlogs());
             // Each was empty at some moment, and none got anything since: so all are empty at this one.
             if backlogs.all(|backlog| backlog.is_empty()) && self.stored() == before {
