@@ -68,7 +68,7 @@ impl RedisConnection {
 
     /// The dead letters, to list, show, replay and purge.
     pub fn dead_letters(&self) -> DeadLetters<'_> {
-        DeadLetters::new(self)
+        DeadLetters::new(&self.hub)
     }
 
     /// How many messages of channels were dropped since the connection was made, because their consumers were slower than the

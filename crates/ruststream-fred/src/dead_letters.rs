@@ -9,10 +9,9 @@ use fred::types::Value;
 use ruststream::message::{HeaderMap, Outgoing, header};
 use ruststream::transport::{ErrorKind, TransportError};
 
-use crate::connection::RedisConnection;
 use crate::error::Failure;
 use crate::hub::Hub;
-use crate::names::{check_name, dead_of, slot_of};
+use crate::names::{beside, check_name, dead_of, slot_of};
 use crate::script::Script;
 use crate::stream::EntryId;
 use crate::{envelope, message, reply};
@@ -46,7 +45,7 @@ const BATCH: i64 = 100;
 /// ```
 #[derive(Clone, Copy)]
 pub struct DeadLetters<'a> {
-    connection: &'a RedisConnection,
+    hub: &'a Hub,
 }
 
 /// A dead letter: the message as it was published, and its history.
@@ -73,15 +72,15 @@ pub struct DeadMessage {
 
 /// What holds dead letters.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Holder {
+pub(crate) enum Holder {
     Nothing,
     Stream,
     List,
 }
 
 impl<'a> DeadLetters<'a> {
-    pub(crate) fn new(connection: &'a RedisConnection) -> Self {
-        Self { connection }
+    pub(crate) fn new(hub: &'a Hub) -> Self {
+        Self { hub }
     }
 
     /// The oldest dead letters of a stream, a list or a channel, at most `limit`.
@@ -95,12 +94,10 @@ impl<'a> DeadLetters<'a> {
             Holder::Nothing => Ok(Vec::new()),
             Holder::Stream => self.entries(&place, "-", "+", limit).await,
             Holder::List => {
-                let mut letters = Vec::new();
-                for (number, value) in self.values(&place, limit).await?.into_iter().enumerate() {
-                    let (payload, headers) = envelope::read(&value);
-                    letters.push(DeadMessage::new(number.to_string(), headers, payload));
-                }
-                Ok(letters)
+                let values = self.values(&place, 0, limit).await?.into_iter().enumerate();
+                Ok(values
+                    .map(|(number, value)| DeadMessage::of_value(number.to_string(), &value))
+                    .collect())
             }
         }
     }
@@ -134,8 +131,8 @@ impl<'a> DeadLetters<'a> {
         Ok(!self.move_entries(name, &place, &id, &id).await?.is_empty())
     }
 
-    /// Moves every dead letter that is there now back to where it came from, oldest first, and answers how many there were. Those of a
-    /// channel go into a list of its name.
+    /// Puts every dead letter that is there now back to be delivered, oldest first, and answers how many there were. Those of a stream
+    /// become new entries of it; those of a list or a channel wait where retries do, for subscriptions of this name alone.
     ///
     /// # Errors
     ///
@@ -159,9 +156,25 @@ impl<'a> DeadLetters<'a> {
         if self.holder(&place).await? != Holder::Stream {
             return Ok(false);
         }
-        let arguments = || vec![place.as_str().into(), id.to_string().into()];
-        let deleted = self.hub().call(slot_of(&place), "XDEL", arguments).await?;
+        self.delete(&place, &id.to_string()).await
+    }
+
+    pub(crate) async fn delete(&self, place: &str, id: &str) -> Result<bool, TransportError> {
+        let arguments = || vec![place.into(), id.into()];
+        let deleted = self.hub().call(slot_of(place), "XDEL", arguments).await?;
         Ok(reply::number(&deleted, "XDEL")? > 0)
+    }
+
+    pub(crate) async fn length(&self, place: &str) -> Result<usize, TransportError> {
+        let length = self.hub().call(slot_of(place), "LLEN", || vec![place.into()]).await?;
+        Ok(usize::try_from(reply::number(&length, "LLEN")?).unwrap_or_default())
+    }
+
+    /// Takes one value out of a list.
+    pub(crate) async fn remove(&self, place: &str, value: &Bytes) -> Result<u64, TransportError> {
+        let arguments = || vec![place.into(), Value::from(-1_i64), Value::Bytes(value.clone())];
+        let removed = self.hub().call(slot_of(place), "LREM", arguments).await?;
+        Ok(reply::number(&removed, "LREM")?.max(0).cast_unsigned())
     }
 
     /// Deletes every dead letter, and answers how many there were.
@@ -185,15 +198,15 @@ impl<'a> DeadLetters<'a> {
     }
 
     fn hub(self) -> &'a Hub {
-        self.connection.hub()
+        self.hub
     }
 
-    fn place(self, name: &str) -> Result<String, TransportError> {
+    pub(crate) fn place(self, name: &str) -> Result<String, TransportError> {
         check_name(name)?;
         Ok(dead_of(name, self.hub().settings().is_cluster()))
     }
 
-    async fn holder(&self, place: &str) -> Result<Holder, TransportError> {
+    pub(crate) async fn holder(&self, place: &str) -> Result<Holder, TransportError> {
         let answer = self.hub().call(slot_of(place), "TYPE", || vec![place.into()]).await?;
         match reply::text(answer, "TYPE")?.as_str() {
             "none" => Ok(Holder::Nothing),
@@ -206,7 +219,7 @@ impl<'a> DeadLetters<'a> {
         }
     }
 
-    async fn entries(
+    pub(crate) async fn entries(
         &self,
         place: &str,
         first: &str,
@@ -234,16 +247,23 @@ impl<'a> DeadLetters<'a> {
         Ok(letters)
     }
 
-    /// The values of a list, the oldest first.
-    async fn values(&self, place: &str, limit: usize) -> Result<Vec<Bytes>, Failure> {
-        let first = i64::try_from(limit).map_or(i64::MIN, |limit| -limit);
-        let arguments = || vec![place.into(), first.into(), Value::from(-1_i64)];
+    /// The values of a list, the oldest first, behind so many.
+    pub(crate) async fn values(&self, place: &str, behind: usize, limit: usize) -> Result<Vec<Bytes>, Failure> {
+        let place_of = |number: usize| i64::try_from(number).map_or(i64::MIN, |number| -number);
+        let (first, last) = (place_of(behind.saturating_add(limit)), place_of(behind + 1));
+        let arguments = || vec![place.into(), first.into(), last.into()];
         let answer = self.hub().call(slot_of(place), "LRANGE", arguments).await?;
         let values = reply::parts(answer, "LRANGE")?.into_iter().rev();
         values.map(|value| reply::bytes(value, "LRANGE")).collect()
     }
 
-    async fn move_entries(&self, name: &str, place: &str, first: &str, last: &str) -> Result<Vec<Frame>, Failure> {
+    pub(crate) async fn move_entries(
+        &self,
+        name: &str,
+        place: &str,
+        first: &str,
+        last: &str,
+    ) -> Result<Vec<Frame>, Failure> {
         let moved = REPLAY_ENTRIES
             .run(self.hub(), slot_of(place), &[place, name], |values| {
                 values.push(first.into());
@@ -256,17 +276,9 @@ impl<'a> DeadLetters<'a> {
 
     /// Up to the last that is there now, so that a letter which dies again meanwhile is not met twice.
     async fn replay_entries(&self, name: &str, place: &str) -> Result<u64, TransportError> {
-        let answer = self
-            .hub()
-            .call(slot_of(place), "XREVRANGE", || {
-                vec![place.into(), "+".into(), "-".into(), "COUNT".into(), 1.into()]
-            })
-            .await?;
-        let Some(newest) = reply::parts(answer, "XREVRANGE")?.pop() else {
+        let Some(last) = self.newest(place).await? else {
             return Ok(0);
         };
-        let [last, _] = reply::exactly(newest, "XREVRANGE")?;
-        let last = reply::text(last, "XREVRANGE")?;
         let mut total = 0;
         loop {
             let moved = self.move_entries(name, place, "-", &last).await?.len();
@@ -277,21 +289,50 @@ impl<'a> DeadLetters<'a> {
         }
     }
 
+    /// The id of the newest entry of a stream.
+    pub(crate) async fn newest(&self, place: &str) -> Result<Option<String>, TransportError> {
+        let answer = self
+            .hub()
+            .call(slot_of(place), "XREVRANGE", || {
+                vec![place.into(), "+".into(), "-".into(), "COUNT".into(), 1.into()]
+            })
+            .await?;
+        let Some(newest) = reply::parts(answer, "XREVRANGE")?.pop() else {
+            return Ok(None);
+        };
+        let [last, _] = reply::exactly(newest, "XREVRANGE")?;
+        Ok(Some(reply::text(last, "XREVRANGE")?))
+    }
+
     async fn replay_items(&self, name: &str, place: &str) -> Result<u64, TransportError> {
         let mut total = 0;
-        for value in self.values(place, usize::MAX >> 1).await? {
-            let (payload, headers) = envelope::read(&value);
-            let headers = without_history(headers);
-            let again = envelope::write(&Outgoing::new(name, &payload).with_headers(&headers), b"");
-            let moved = REPLAY_ITEM
-                .run(self.hub(), slot_of(place), &[place, name], |values| {
-                    values.push(Value::Bytes(value.clone()));
-                    values.push(Value::Bytes(again.clone()));
-                })
-                .await?;
-            total += reply::number(&moved, "the script that replays")?.max(0).cast_unsigned();
+        for value in self.values(place, 0, usize::MAX >> 1).await? {
+            total += self.replay_item(name, place, &value, 0).await?;
         }
         Ok(total)
+    }
+
+    /// Puts it where retries wait, with so many attempts made.
+    pub(crate) async fn replay_item(
+        &self,
+        name: &str,
+        place: &str,
+        value: &Bytes,
+        attempts: u32,
+    ) -> Result<u64, TransportError> {
+        let (payload, headers) = envelope::read(value);
+        let headers = without_history(headers);
+        let again = envelope::write(&Outgoing::new(name, &payload).with_headers(&headers), b"");
+        let (due, numbers) = (beside(name, "due"), beside(name, "numbers"));
+        let moved = REPLAY_ITEM
+            .run(self.hub(), slot_of(place), &[place, &due, &numbers], |values| {
+                values.push(Value::Bytes(value.clone()));
+                values.push(Value::Bytes(again.clone()));
+                values.push(i64::from(attempts).into());
+                values.push(beside(name, "bell").into());
+            })
+            .await?;
+        Ok(reply::number(&moved, "the script that replays")?.max(0).cast_unsigned())
     }
 }
 
@@ -311,6 +352,11 @@ impl DeadMessage {
             headers: without_history(headers),
             payload,
         }
+    }
+
+    pub(crate) fn of_value(id: String, value: &Bytes) -> Self {
+        let (payload, headers) = envelope::read(value);
+        Self::new(id, headers, payload)
     }
 }
 

@@ -77,6 +77,7 @@ mod source;
 mod stream;
 mod topology;
 mod wakes;
+mod walk;
 
 pub use self::{
     any::{RedisDelivery, RedisFetch, RedisReceipt, RedisSettle},

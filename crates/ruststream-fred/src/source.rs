@@ -1,12 +1,13 @@
 //! What a subscription by name reads, and what a plain name stands for.
 
-use ruststream::transport::{Capabilities, Source, TransportError};
+use ruststream::transport::{Capabilities, DeadLetters, Source, TransportError};
 
 use crate::any::{RedisFetch, RedisSettle};
 use crate::channel::RedisChannel;
 use crate::connection::RedisConnection;
 use crate::list::RedisList;
 use crate::stream::RedisStream;
+use crate::walk::Walk;
 
 /// What a name stands for, where a subscription or a publish says nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -112,5 +113,9 @@ impl Source for RedisSource {
                 (RedisFetch::channel(fetch), RedisSettle::item(settle))
             }
         })
+    }
+
+    async fn dead_letters(&self, connection: &RedisConnection) -> Result<Option<Box<dyn DeadLetters>>, TransportError> {
+        Ok(Some(Box::new(Walk::open(connection, self.name()).await?)))
     }
 }

@@ -1,17 +1,22 @@
 //! Dead letters: to list, replay and purge.
 
 use std::fmt;
+use std::sync::Arc;
 
 use lapin::Channel;
 use lapin::message::BasicGetMessage;
 use lapin::options::{BasicAckOptions, BasicGetOptions, QueuePurgeOptions};
-use ruststream::message::HeaderMap;
-use ruststream::transport::{Delivery as _, TransportError};
+use ruststream::message::{HeaderMap, header};
+use ruststream::transport::{Delivery as _, ReplayAttempts, TransportError};
 
 use crate::connection::LapinConnection;
 use crate::delivery::{Message, QueueDelivery};
-use crate::outbox::Letter;
-use crate::properties;
+use crate::link::Live;
+use crate::outbox::{Letter, Outbox};
+use crate::properties::{self, own};
+
+/// What the names of the headers begin with that tell a letter's history.
+pub(crate) const HISTORY: &str = "dead-letter-";
 
 /// The dead letters of one queue, which are kept in another: `<name>.dead` unless [set](crate::Queue::dead_letters) otherwise.
 ///
@@ -94,21 +99,11 @@ impl<'a> DeadLetters<'a> {
         {
             // One that dies again meanwhile is not met twice.
             let rest = left.map_or(letter.message_count, |left: u32| left - 1);
-            let tag = letter.delivery.delivery_tag;
             let message = Message::new(0, letter.delivery);
-            let mut table = message.published_headers();
-            for name in message.headers().iter().map(|(name, _)| name) {
-                if name.starts_with("dead-letter-") {
-                    table = without(&table, name);
-                }
-            }
-            let properties = properties::with_table(&message.fields.properties, table);
-            let again = [Letter::to_queue(into, properties, &message.payload)];
-            if let Some((_, error)) = self.connection.outbox().send(&again).await.pop() {
+            if let Err(error) = reader.replay(&message, into, ReplayAttempts::Reset).await {
                 reader.end().await?;
                 return Err(error);
             }
-            reader.ack(tag).await?;
             count += 1;
             left = Some(rest);
         }
@@ -135,45 +130,83 @@ impl<'a> DeadLetters<'a> {
         Ok(count.into())
     }
 
-    async fn reader(&self) -> Result<Reader<'_>, TransportError> {
-        let link = &self.connection.outbox().consuming;
-        let live = link.live().await?;
-        let channel = link.channel(&live).await?;
-        Ok(Reader {
-            letters: self,
-            live,
-            channel,
-        })
+    async fn reader(&self) -> Result<Reader, TransportError> {
+        Reader::open(self.connection.outbox().clone(), self.queue.clone()).await
     }
 }
 
 /// A channel to read dead letters on.
-struct Reader<'a> {
-    letters: &'a DeadLetters<'a>,
-    live: std::sync::Arc<crate::link::Live>,
+pub(crate) struct Reader {
+    outbox: Arc<Outbox>,
+    queue: String,
+    live: Arc<Live>,
     channel: Channel,
 }
 
-impl Reader<'_> {
-    async fn call<T>(&self, call: impl Future<Output = lapin::Result<T>>) -> Result<T, TransportError> {
-        let link = &self.letters.connection.outbox().consuming;
-        let what = format!("dead letters in queue `{}`", self.letters.queue);
-        link.call(&self.live, &what, call).await
+impl Reader {
+    pub(crate) async fn open(outbox: Arc<Outbox>, queue: String) -> Result<Self, TransportError> {
+        let live = outbox.consuming.live().await?;
+        let channel = outbox.consuming.channel(&live).await?;
+        Ok(Self {
+            outbox,
+            queue,
+            live,
+            channel,
+        })
     }
 
-    async fn next(&self) -> Result<Option<BasicGetMessage>, TransportError> {
-        let queue = self.letters.queue.as_str().into();
+    async fn call<T>(&self, call: impl Future<Output = lapin::Result<T>>) -> Result<T, TransportError> {
+        let what = format!("dead letters in queue `{}`", self.queue);
+        self.outbox.consuming.call(&self.live, &what, call).await
+    }
+
+    pub(crate) async fn next(&self) -> Result<Option<BasicGetMessage>, TransportError> {
+        let queue = self.queue.as_str().into();
         self.call(self.channel.basic_get(queue, BasicGetOptions::default()))
             .await
     }
 
-    async fn ack(&self, tag: u64) -> Result<(), TransportError> {
+    /// Confirmed there before it is let go here.
+    pub(crate) async fn replay(
+        &self,
+        message: &Message,
+        into: &str,
+        attempts: ReplayAttempts,
+    ) -> Result<(), TransportError> {
+        let mut table = message.published_headers();
+        for name in message.headers().iter().map(|(name, _)| name) {
+            if name.starts_with(HISTORY) {
+                table = without(&table, name);
+            }
+        }
+        if attempts == ReplayAttempts::Kept
+            && let Some(made) = told::<i64>(message.headers(), header::DEAD_ATTEMPTS)
+        {
+            table.insert(own::ATTEMPTS.into(), made.into());
+        }
+        let properties = properties::with_table(&message.fields.properties, table);
+        let again = [Letter::to_queue(into, properties, &message.payload)];
+        if let Some((_, error)) = self.outbox.send(&again).await.pop() {
+            return Err(error);
+        }
+        self.ack(message.fields.tag()).await
+    }
+
+    pub(crate) async fn ack(&self, tag: u64) -> Result<(), TransportError> {
         self.call(self.channel.basic_ack(tag, BasicAckOptions::default())).await
     }
 
-    async fn end(&self) -> Result<(), TransportError> {
+    pub(crate) async fn end(&self) -> Result<(), TransportError> {
+        if !self.channel.status().connected() {
+            return Ok(());
+        }
         self.call(self.channel.close(200, "done".into())).await
     }
+}
+
+/// What a header of the history says.
+pub(crate) fn told<T: std::str::FromStr>(headers: &HeaderMap, name: &str) -> Option<T> {
+    headers.get_str(name)?.parse().ok()
 }
 
 fn without(table: &lapin::types::FieldTable, name: &str) -> lapin::types::FieldTable {

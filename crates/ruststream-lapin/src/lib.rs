@@ -57,6 +57,7 @@ mod session;
 mod settings;
 mod settle;
 mod topology;
+mod walk;
 
 /// Properties and values of AMQP, as lapin has them.
 pub use lapin::{BasicProperties, types};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lapin::options::{BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Consumer};
-use ruststream::transport::{Capabilities, ErrorKind, Source, TransportError};
+use ruststream::transport::{Capabilities, DeadLetters, ErrorKind, Source, TransportError};
 
 use crate::connection::LapinConnection;
 use crate::fetch::QueueFetch;
@@ -15,6 +15,7 @@ use crate::outbox::Outbox;
 use crate::session::Subscription;
 use crate::settle::QueueSettle;
 use crate::topology::Binding;
+use crate::walk::Walk;
 
 /// The longest name: AMQP takes 255 bytes, of which delays and dead letters need some for names of their own.
 const LONGEST_NAME: usize = 200;
@@ -440,5 +441,10 @@ impl Source for Queue {
         let subscription = Arc::new(Subscription::new(self.spec.clone(), connection.outbox().clone()));
         let fetch = QueueFetch::open(subscription.clone()).await?;
         Ok((fetch, QueueSettle::new(subscription)))
+    }
+
+    async fn dead_letters(&self, connection: &LapinConnection) -> Result<Option<Box<dyn DeadLetters>>, TransportError> {
+        let walk = Walk::open(connection.outbox().clone(), &self.spec.dead_letters, &self.spec.name).await?;
+        Ok(Some(Box::new(walk)))
     }
 }

@@ -94,6 +94,7 @@ impl<'a> DeadLetters<'a> {
     pub async fn list(&self, queue: &str, limit: usize) -> Result<Vec<DeadMessage>, TransportError> {
         let which = Which::Of {
             queue: Arc::from(queue),
+            after: i64::MIN,
             limit: i64::try_from(limit).unwrap_or(i64::MAX),
         };
         self.letters(which).await
@@ -114,7 +115,10 @@ impl<'a> DeadLetters<'a> {
     ///
     /// Where the database cannot be written.
     pub async fn replay(&self, id: i64) -> Result<bool, TransportError> {
-        Ok(!self.administer(Administer::Replay { id }).await?.is_empty())
+        Ok(!self
+            .administer(Administer::Replay { id, kept: false })
+            .await?
+            .is_empty())
     }
 
     /// Makes every dead letter of a queue ready again, oldest first, and answers how many there were.

@@ -75,6 +75,7 @@ mod source;
 mod sqlite;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod transaction;
+mod walk;
 
 #[cfg(feature = "mysql")]
 pub use self::mysql::MySql;

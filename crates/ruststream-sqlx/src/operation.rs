@@ -237,8 +237,8 @@ pub(crate) struct Letters {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Which {
-    /// Those of a queue, oldest first.
-    Of { queue: Arc<str>, limit: i64 },
+    /// Those of a queue with an id above `after`, ascending, at most `limit`.
+    Of { queue: Arc<str>, after: i64, limit: i64 },
     /// The one of this id.
     One { id: i64 },
 }
@@ -251,8 +251,8 @@ pub(crate) struct Administration {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Administer {
-    /// Make a dead letter ready again.
-    Replay { id: i64 },
+    /// Make a dead letter ready again, its attempts counted from the start or from where they were.
+    Replay { id: i64, kept: bool },
     /// Make dead letters of a queue ready again: those with an id above `after`, ascending, at most `limit`.
     ReplayQueue { queue: Arc<str>, after: i64, limit: i64 },
     /// Delete a dead letter.

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ruststream::transport::{Capabilities, ErrorKind, Source, TransportError};
+use ruststream::transport::{Capabilities, DeadLetters, ErrorKind, Source, TransportError};
 
 use crate::clock::millis;
 use crate::connection::SqlxConnection;
 use crate::fetch::InboxFetch;
 use crate::lease::Book;
 use crate::settle::InboxSettle;
+use crate::walk::Walk;
 
 /// The lease unless another is set.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
@@ -103,5 +104,9 @@ impl Source for Inbox {
             InboxFetch::new(engine.clone(), Arc::clone(&self.queue), lease, book.clone()),
             InboxSettle::new(engine.clone(), Arc::clone(&self.queue), lease, book),
         ))
+    }
+    async fn dead_letters(&self, connection: &SqlxConnection) -> Result<Option<Box<dyn DeadLetters>>, TransportError> {
+        let walk = Walk::new(connection.engine().clone(), Arc::clone(&self.queue));
+        Ok(Some(Box::new(walk)))
     }
 }

@@ -322,3 +322,73 @@ fn a_database_that_cannot_be_is_one_clear_error() {
     let complained = String::from_utf8(output.stderr).unwrap();
     assert_eq!(complained.lines().count(), 1, "{complained}");
 }
+
+#[tokio::test]
+async fn its_dead_letter_is_listed_shown_put_back_and_thrown_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("data");
+    let (exit, said) = Copy::start(&folder).ends().await;
+    assert!(exit.success(), "{said:#?}");
+    let letters = |words: &[&str]| {
+        let mut command = quickstart();
+        let output = command
+            .arg("dead-letters")
+            .args(words)
+            .env("QUICKSTART_DIR", &folder)
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    };
+
+    let (ok, listed, complained) = letters(&["list"]);
+    assert!(ok, "{complained}");
+    assert!(listed.contains("attempts-exhausted after 4 attempts"), "{listed}");
+    assert!(listed.contains("has a negative price"), "{listed}");
+    assert!(listed.contains("undecodable after 1 attempt"), "{listed}");
+    assert!(
+        listed.contains("orders: 2 dead letters\nreceipts: 0 dead letters"),
+        "{listed}"
+    );
+    let id = listed.split([' ', ':']).nth(1).unwrap();
+
+    let (ok, shown, complained) = letters(&["show", "orders", id]);
+    assert!(ok, "{complained}");
+    for line in [
+        "source: orders",
+        "given up by: orders",
+        "attempts: 4",
+        "payload: {\"id\":",
+    ] {
+        assert!(shown.contains(line), "{line} is missing in {shown}");
+    }
+    assert!(!letters(&["show", "orders", "999999"]).0);
+    let (ok, _, complained) = letters(&["list", "ordres"]);
+    assert!(
+        !ok && complained.contains("there are: orders, receipts"),
+        "{complained}"
+    );
+
+    for none in [
+        &["replay", "--reason", "rejected"][..],
+        &["replay", "--older-than", "1h"],
+        &["purge", "orders", "--error", "no such words"],
+        &["purge", "receipts", "--all"],
+    ] {
+        let (ok, said, complained) = letters(none);
+        assert!(ok, "{complained}");
+        assert!(said.contains("ed 0 of "), "{none:?}: {said}");
+    }
+    let (ok, said, complained) = letters(&["replay", "orders", "--id", id, "--rate", "100", "--keep-attempts"]);
+    assert!(ok && said.contains("orders: replayed 1 of 2"), "{said}{complained}");
+    assert!(letters(&["list"]).1.contains("orders: 1 dead letter\n"));
+
+    // With its attempts kept it has one more, and is given up again. The program itself purges the other when it begins.
+    let (exit, said) = Copy::start(&folder).ends().await;
+    assert!(exit.success(), "{said:#?}");
+    let (_, listed, _) = letters(&["list", "orders"]);
+    assert!(listed.contains("after 5 attempts"), "{listed}");
+    let (ok, said, complained) = letters(&["purge", "--all"]);
+    assert!(ok && said.contains("orders: purged 1 of 1"), "{said}{complained}");
+    assert!(letters(&["list"]).1.contains("orders: 0 dead letters"));
+}

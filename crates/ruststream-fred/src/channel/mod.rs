@@ -5,13 +5,14 @@ mod fetch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ruststream::transport::{Capabilities, Source, TransportError};
+use ruststream::transport::{Capabilities, DeadLetters, Source, TransportError};
 
 pub use fetch::ChannelFetch;
 
 use crate::beside::{Beside, ItemSettle, Kind};
 use crate::connection::RedisConnection;
 use crate::names::check_name;
+use crate::walk::Walk;
 
 /// How many messages wait for a slow consumer unless another number is set.
 const DEFAULT_BUFFER: usize = 16 * 1024;
@@ -101,5 +102,9 @@ impl Source for RedisChannel {
         let dropped = Arc::clone(connection.dropped_count());
         let fetch = ChannelFetch::open(Arc::clone(&beside), self.buffer, dropped).await?;
         Ok((fetch, ItemSettle::new(beside)))
+    }
+
+    async fn dead_letters(&self, connection: &RedisConnection) -> Result<Option<Box<dyn DeadLetters>>, TransportError> {
+        Ok(Some(Box::new(Walk::open(connection, self.name()).await?)))
     }
 }

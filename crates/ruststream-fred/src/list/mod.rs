@@ -8,13 +8,14 @@ mod fetch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ruststream::transport::{Capabilities, Source, TransportError};
+use ruststream::transport::{Capabilities, DeadLetters, Source, TransportError};
 
 pub use fetch::ListFetch;
 
 use crate::beside::{Beside, ItemSettle, Kind};
 use crate::connection::RedisConnection;
 use crate::names::check_name;
+use crate::walk::Walk;
 
 /// The lease unless another is set.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
@@ -96,5 +97,9 @@ impl Source for RedisList {
         let beside = Arc::new(Beside::new(&self.name, self.kind, self.lease, connection));
         beside.check_type().await?;
         Ok((ListFetch::new(Arc::clone(&beside)), ItemSettle::new(beside)))
+    }
+
+    async fn dead_letters(&self, connection: &RedisConnection) -> Result<Option<Box<dyn DeadLetters>>, TransportError> {
+        Ok(Some(Box::new(Walk::open(connection, self.name()).await?)))
     }
 }

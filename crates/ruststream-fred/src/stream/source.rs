@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ruststream::transport::{Capabilities, ErrorKind, Source, TransportError};
+use ruststream::transport::{Capabilities, DeadLetters, ErrorKind, Source, TransportError};
 
 use super::commands::Mode;
 use super::time::since_epoch;
 use super::{EntryId, StreamFetch, StreamSettle};
 use crate::connection::RedisConnection;
 use crate::names::{check_group, check_name};
+use crate::walk::Walk;
 
 /// The lease unless another is set.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
@@ -193,5 +194,9 @@ impl Source for RedisStream {
     async fn open(&self, connection: &RedisConnection) -> Result<(StreamFetch, StreamSettle), TransportError> {
         self.check()?;
         Ok(super::open(self, connection).await?)
+    }
+
+    async fn dead_letters(&self, connection: &RedisConnection) -> Result<Option<Box<dyn DeadLetters>>, TransportError> {
+        Ok(Some(Box::new(Walk::open(connection, self.name()).await?)))
     }
 }

@@ -252,7 +252,7 @@ impl Answers<Renewals> for MySqlDialect {
 impl Answers<Administer> for MySqlDialect {
     async fn answer(&self, link: &mut Link, what: &Administer) -> Result<Vec<i64>, sqlx::Error> {
         let which = match what {
-            Administer::Replay { id } | Administer::Purge { id } => format!("id = {id} AND state = 1"),
+            Administer::Replay { id, .. } | Administer::Purge { id } => format!("id = {id} AND state = 1"),
             Administer::ReplayQueue { queue, after, limit } | Administer::PurgeQueue { queue, after, limit } => {
                 let queue = hex(queue.as_bytes());
                 format!("queue = {queue} AND state = 1 AND id > {after} ORDER BY id LIMIT {limit}")
@@ -270,6 +270,7 @@ impl Answers<Administer> for MySqlDialect {
         }
         let named = list(ids.iter().copied());
         let change = match what {
+            Administer::Replay { kept: true, .. } => statements::REPLAY_KEPT,
             Administer::Replay { .. } | Administer::ReplayQueue { .. } => statements::REPLAY,
             Administer::Purge { .. } | Administer::PurgeQueue { .. } => "DELETE FROM ruststream_messages",
         };
@@ -282,8 +283,8 @@ impl Answers<Which> for MySqlDialect {
     async fn answer(&self, link: &mut Link, which: &Which) -> Result<Vec<DeadMessage>, sqlx::Error> {
         let columns = statements::DEAD_COLUMNS;
         let select = match which {
-            Which::Of { queue, limit } => format!(
-                "{columns} WHERE queue = {} AND state = 1 ORDER BY id LIMIT {limit}",
+            Which::Of { queue, after, limit } => format!(
+                "{columns} WHERE queue = {} AND state = 1 AND id > {after} ORDER BY id LIMIT {limit}",
                 hex(queue.as_bytes())
             ),
             Which::One { id } => format!("{columns} WHERE id = {id} AND state = 1"),

@@ -65,6 +65,17 @@ pub(super) const DEAD_COLUMNS: &str = concat!(
     ", message_key, headers, payload FROM ruststream_messages"
 );
 
-pub(super) const REPLAY: &str = "UPDATE ruststream_messages SET state = 0, due_at = UTC_TIMESTAMP(6), attempt = 0, \
-                                 dead_reason = NULL, dead_error = NULL, dead_attempts = NULL, dead_source = NULL, \
-                                 dead_at = NULL";
+macro_rules! replay {
+    ($attempts:literal) => {
+        concat!(
+            "UPDATE ruststream_messages SET state = 0, due_at = UTC_TIMESTAMP(6), attempt = ",
+            $attempts,
+            ", dead_reason = NULL, dead_error = NULL, dead_attempts = NULL, dead_source = NULL, dead_at = NULL"
+        )
+    };
+}
+
+pub(super) const REPLAY: &str = replay!("0");
+
+/// As [`REPLAY`], their attempts count on.
+pub(super) const REPLAY_KEPT: &str = replay!("coalesce(dead_attempts, attempt)");

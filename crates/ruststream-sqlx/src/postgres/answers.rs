@@ -201,7 +201,8 @@ impl Answers<Renewals> for PostgresDialect {
 impl Answers<Administer> for PostgresDialect {
     async fn answer(&self, link: &mut Link, what: &Administer) -> Result<Vec<i64>, sqlx::Error> {
         let rows = match what {
-            Administer::Replay { id } => link.rows(statements::REPLAY, values![*id]).await?,
+            Administer::Replay { id, kept: false } => link.rows(statements::REPLAY, values![*id]).await?,
+            Administer::Replay { id, kept: true } => link.rows(statements::REPLAY_KEPT, values![*id]).await?,
             Administer::ReplayQueue { queue, after, limit } => {
                 link.rows(statements::REPLAY_QUEUE, values![&**queue, *after, *limit])
                     .await?
@@ -219,7 +220,10 @@ impl Answers<Administer> for PostgresDialect {
 impl Answers<Which> for PostgresDialect {
     async fn answer(&self, link: &mut Link, which: &Which) -> Result<Vec<DeadMessage>, sqlx::Error> {
         let rows = match which {
-            Which::Of { queue, limit } => link.rows(statements::DEAD_LIST, values![&**queue, *limit]).await?,
+            Which::Of { queue, after, limit } => {
+                link.rows(statements::DEAD_LIST, values![&**queue, *after, *limit])
+                    .await?
+            }
             Which::One { id } => link.rows(statements::DEAD_SHOW, values![*id]).await?,
         };
         rows.iter().map(dead_message).collect()

@@ -118,16 +118,22 @@ macro_rules! dead_columns {
     };
 }
 
-/// Queue, limit.
-pub(super) const DEAD_LIST: &str = concat!(dead_columns!(), "WHERE state = 1 AND queue = $1 ORDER BY id LIMIT $2");
+/// Queue, id to start after, limit.
+pub(super) const DEAD_LIST: &str = concat!(
+    dead_columns!(),
+    "WHERE state = 1 AND queue = $1 AND id > $2 ORDER BY id LIMIT $3"
+);
 
 /// Id.
 pub(super) const DEAD_SHOW: &str = concat!(dead_columns!(), "WHERE id = $1 AND state = 1");
 
 macro_rules! replay {
-    () => {
-        "UPDATE ruststream_messages SET state = 0, due_at = now(), attempt = 0, dead_reason = NULL, dead_error = NULL, \
-         dead_attempts = NULL, dead_source = NULL, dead_at = NULL WHERE "
+    ($attempts:literal) => {
+        concat!(
+            "UPDATE ruststream_messages SET state = 0, due_at = now(), attempt = ",
+            $attempts,
+            ", dead_reason = NULL, dead_error = NULL, dead_attempts = NULL, dead_source = NULL, dead_at = NULL WHERE "
+        )
     };
 }
 
@@ -139,10 +145,16 @@ macro_rules! dead_batch {
 }
 
 /// Id.
-pub(super) const REPLAY: &str = concat!(replay!(), "id = $1 AND state = 1 RETURNING id");
+pub(super) const REPLAY: &str = concat!(replay!("0"), "id = $1 AND state = 1 RETURNING id");
+
+/// Id. As [`REPLAY`], its attempts count on.
+pub(super) const REPLAY_KEPT: &str = concat!(
+    replay!("coalesce(dead_attempts, attempt)"),
+    "id = $1 AND state = 1 RETURNING id"
+);
 
 /// Queue, id to start after, limit.
-pub(super) const REPLAY_QUEUE: &str = concat!(replay!(), dead_batch!());
+pub(super) const REPLAY_QUEUE: &str = concat!(replay!("0"), dead_batch!());
 
 /// Id.
 pub(super) const PURGE: &str = "DELETE FROM ruststream_messages WHERE id = $1 AND state = 1 RETURNING id";

@@ -171,8 +171,13 @@ impl Plan {
     pub(super) fn administer(&mut self, operation: usize, what: &Administer) {
         let step = Step::Ids(operation);
         match what {
-            Administer::Replay { id } => {
-                self.statement(statements::REPLAY, step);
+            Administer::Replay { id, kept } => {
+                let replay = if *kept {
+                    statements::REPLAY_KEPT
+                } else {
+                    statements::REPLAY
+                };
+                self.statement(replay, step);
                 self.bind(self.now).bind(statements::FREE).bind(*id);
             }
             Administer::ReplayQueue { queue, after, limit } => {

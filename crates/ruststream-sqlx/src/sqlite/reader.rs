@@ -58,9 +58,10 @@ impl Reader {
 
     async fn letters(&mut self, which: Which) -> Result<Vec<DeadMessage>, Failure> {
         let (sql, arguments) = match which {
-            Which::Of { queue, limit } => {
+            Which::Of { queue, after, limit } => {
                 let arguments = arguments(|values| {
                     values.add(&*queue)?;
+                    values.add(after)?;
                     values.add(limit)
                 })?;
                 (statements::DEAD_LIST, arguments)

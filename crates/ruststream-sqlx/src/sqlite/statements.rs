@@ -107,16 +107,22 @@ macro_rules! dead_columns {
     };
 }
 
-/// Queue, limit.
-pub(super) const DEAD_LIST: &str = concat!(dead_columns!(), "WHERE state = 1 AND queue = ? ORDER BY id LIMIT ?");
+/// Queue, id to start after, limit.
+pub(super) const DEAD_LIST: &str = concat!(
+    dead_columns!(),
+    "WHERE state = 1 AND queue = ? AND id > ? ORDER BY id LIMIT ?"
+);
 
 /// Id.
 pub(super) const DEAD_SHOW: &str = concat!(dead_columns!(), "WHERE id = ? AND state = 1");
 
 macro_rules! replay {
-    () => {
-        "UPDATE ruststream_messages SET state = 0, due_at = ?, token = ?, attempt = 0, dead_reason = NULL, \
-         dead_error = NULL, dead_attempts = NULL, dead_source = NULL, dead_at = NULL WHERE "
+    ($attempts:literal) => {
+        concat!(
+            "UPDATE ruststream_messages SET state = 0, due_at = ?, token = ?, attempt = ",
+            $attempts,
+            ", dead_reason = NULL, dead_error = NULL, dead_attempts = NULL, dead_source = NULL, dead_at = NULL WHERE "
+        )
     };
 }
 
@@ -128,10 +134,16 @@ macro_rules! dead_batch {
 }
 
 /// Now, free token, id.
-pub(super) const REPLAY: &str = concat!(replay!(), "id = ? AND state = 1 RETURNING id;");
+pub(super) const REPLAY: &str = concat!(replay!("0"), "id = ? AND state = 1 RETURNING id;");
+
+/// Now, free token, id. As [`REPLAY`], its attempts count on.
+pub(super) const REPLAY_KEPT: &str = concat!(
+    replay!("coalesce(dead_attempts, attempt)"),
+    "id = ? AND state = 1 RETURNING id;"
+);
 
 /// Now, free token, queue, id to start after, limit.
-pub(super) const REPLAY_QUEUE: &str = concat!(replay!(), dead_batch!());
+pub(super) const REPLAY_QUEUE: &str = concat!(replay!("0"), dead_batch!());
 
 /// Id.
 pub(super) const PURGE: &str = "DELETE FROM ruststream_messages WHERE id = ? AND state = 1 RETURNING id;";

@@ -15,6 +15,8 @@ use crate::handler::{Definition, Handler};
 use crate::policy::Backoff;
 use crate::publish::{Pending, Pool, PublishLayers, Publisher, Replies};
 use crate::runtime::{Batch, Settings, Shared, Signals, run};
+#[cfg(feature = "cli")]
+use crate::transport::DeadLetters;
 use crate::transport::{
     Broker, Capabilities, Connection, Delivery, Fetch, Publish, Settle, Source, TransportError, hide_secrets,
 };
@@ -45,6 +47,14 @@ pub(super) trait BrokerEntry: Send {
     /// Connects and opens all subscriptions.
     fn start(self: Box<Self>, how: How) -> BoxFuture<'static, Result<Started, AppError>>;
 
+    /// The names of what the subscriptions read, each once.
+    #[cfg(feature = "cli")]
+    fn sources(&self) -> Vec<String>;
+
+    /// Connects, and begins a walk through the dead letters of each source named; handles nothing.
+    #[cfg(feature = "cli")]
+    fn dead_letters(self: Box<Self>, names: Vec<String>, how: How) -> BoxFuture<'static, Result<Walks, AppError>>;
+
     /// Answers all but the broker, to be put on another.
     #[cfg(feature = "testing")]
     fn leave(self: Box<Self>) -> super::moving::Left;
@@ -66,6 +76,20 @@ pub(super) struct Started {
     pub(super) subscriptions: Vec<Opened>,
     pub(super) live: Arc<dyn Live>,
 }
+
+/// The dead letters of one source.
+#[cfg(feature = "cli")]
+pub(super) struct Walk {
+    pub(super) source: String,
+    /// None where the transport keeps none that can be read.
+    pub(super) letters: Option<Box<dyn DeadLetters>>,
+    /// Where the subscription has them sent instead.
+    pub(super) place: Option<Arc<str>>,
+}
+
+/// Walks, and what closes the connection after them.
+#[cfg(feature = "cli")]
+pub(super) type Walks = (Vec<Walk>, Arc<dyn Live>);
 
 /// The connection of a broker that works, for what comes after the start.
 pub(super) trait Live: Send + Sync {
@@ -224,6 +248,51 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
         }
     }
 
+    #[cfg(feature = "cli")]
+    fn sources(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for Subscription { definition, source, .. } in self.subscriptions.iter().map(|mount| &mount.subscription) {
+            let name = match source {
+                SourceChoice::Given(opener) => opener.name(),
+                SourceChoice::ByName => &definition.name,
+            };
+            if !names.iter().any(|known| known == name) {
+                names.push(name.to_owned());
+            }
+        }
+        names
+    }
+
+    #[cfg(feature = "cli")]
+    fn dead_letters(self: Box<Self>, mut names: Vec<String>, how: How) -> BoxFuture<'static, Result<Walks, AppError>> {
+        Box::pin(async move {
+            let label = label_of(&self.broker);
+            let connection = connect(&self.broker, &label, &how).await?;
+            let mut walks = Vec::new();
+            for Mount { subscription, .. } in self.subscriptions {
+                let opener = subscription.source.of(&self.broker, &subscription.definition.name);
+                let Some(place) = names.iter().position(|name| name == opener.name()) else {
+                    continue;
+                };
+                let source = names.remove(place);
+                let letters = opener
+                    .dead_letters(&connection)
+                    .await
+                    .map_err(|error| AppError::broker(format!("the dead letters of `{source}` on {label}"), error))?;
+                let place = subscription.settings.dead_letter;
+                walks.push(Walk { source, letters, place });
+            }
+            let publisher = Publisher::new(connection.publisher(), how.codec, PublishLayers::default());
+            let live: Arc<dyn Live> = Arc::new(Connected {
+                broker: self.broker,
+                label,
+                connection,
+                publisher,
+            });
+            Ok((walks, live))
+        })
+    }
+
     fn start(self: Box<Self>, how: How) -> BoxFuture<'static, Result<Started, AppError>> {
         Box::pin(async move {
             let Self {
@@ -232,12 +301,8 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                 publish_layers,
             } = *self;
             let label = label_of(&broker);
-            let connection = insistently(&how, || broker.connect(), &format!("{label} is not there"))
-                .await
-                .map_err(|error| AppError::broker(format!("cannot connect to {label}"), error))?;
-            let connection = Arc::new(connection);
-            let publisher = connection.publisher();
-            let erased = Publisher::new(publisher.clone(), how.codec.clone(), publish_layers);
+            let connection = connect(&broker, &label, &how).await?;
+            let erased = Publisher::new(connection.publisher(), how.codec.clone(), publish_layers);
             tracing::info!(broker = label, subscriptions = mounts.len(), "connected");
 
             let mut subscriptions = Vec::new();
@@ -248,10 +313,7 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                     mut settings,
                     codec,
                 } = subscription;
-                let opener: Box<dyn Opener<B::Connection>> = match source {
-                    SourceChoice::Given(opener) => opener,
-                    SourceChoice::ByName => Box::new(broker.source(&definition.name)),
-                };
+                let opener = source.of(&broker, &definition.name);
                 let name: Arc<str> = opener.name().into();
                 let publisher = match codec {
                     Some(codec) => erased.with_codec(codec),
@@ -286,6 +348,22 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
             })
         })
     }
+}
+
+impl<B: Broker> SourceChoice<B> {
+    fn of(self, broker: &B, name: &str) -> Box<dyn Opener<B::Connection>> {
+        match self {
+            Self::Given(opener) => opener,
+            Self::ByName => Box::new(broker.source(name)),
+        }
+    }
+}
+
+async fn connect<B: Broker>(broker: &B, label: &str, how: &How) -> Result<Arc<B::Connection>, AppError> {
+    let connection = insistently(how, || broker.connect(), &format!("{label} is not there"))
+        .await
+        .map_err(|error| AppError::broker(format!("cannot connect to {label}"), error))?;
+    Ok(Arc::new(connection))
 }
 
 /// What and where a broker is, for people. It may be made of a URL that was given to the wrong broker.
@@ -334,6 +412,13 @@ pub(super) trait Opener<C: Connection>: Send + Sync {
 
     fn check(&self) -> Result<(), TransportError>;
 
+    /// Begins a walk through the dead letters that the transport keeps.
+    #[cfg(feature = "cli")]
+    fn dead_letters<'a>(
+        &'a self,
+        connection: &'a C,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn DeadLetters>>, TransportError>>;
+
     /// Opens the source, and answers the subscription with the future that runs it.
     fn open_and_run<'a>(
         &'a self,
@@ -351,6 +436,14 @@ impl<Src: Source> Opener<Src::Connection> for Src {
 
     fn check(&self) -> Result<(), TransportError> {
         Source::check(self)
+    }
+
+    #[cfg(feature = "cli")]
+    fn dead_letters<'a>(
+        &'a self,
+        connection: &'a Src::Connection,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn DeadLetters>>, TransportError>> {
+        Box::pin(Source::dead_letters(self, connection))
     }
 
     fn open_and_run<'a>(

@@ -5,6 +5,8 @@ mod broker;
 mod builder;
 #[cfg(feature = "cli")]
 mod cli;
+#[cfg(feature = "cli")]
+mod dead_letters;
 mod error;
 mod health;
 mod hooks;

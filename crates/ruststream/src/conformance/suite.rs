@@ -36,6 +36,7 @@ macro_rules! __conformance_checks {
             delay_outlives_its_subscription
             dead_letter_is_never_delivered
             dead_letter_is_kept
+            dead_letters_can_be_walked_through
             text_survives
             binary_survives
             empty_survives

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::MemoryBroker;
+use super::broker::Shared;
 use super::dead::DeadMessage;
 use super::held::Held;
 use super::store::Store;
@@ -143,21 +144,30 @@ impl MemoryBroker {
     /// end of what is ready, with attempts counted from one. Answers how many; those for which there is no room, or no
     /// broadcast subscription any more, stay dead letters.
     pub fn replay(&self, name: &str) -> usize {
+        let letters = self.take_dead_letters(name);
+        let count = letters.len();
+        count - self.shared.put_again(name, letters)
+    }
+
+    fn find(&self, name: &str) -> Option<Arc<Store>> {
+        self.shared.directory().find(name)
+    }
+}
+
+impl Shared {
+    /// Puts dead letters of the sources of this name back to be delivered. Those for which there is no room go back to their shelf;
+    /// answers how many. They were taken off it before: elsewhere a queue is locked before its dead letters, never the other way
+    /// round.
+    pub(super) fn put_again(&self, name: &str, letters: Vec<DeadMessage>) -> usize {
         let (kept, stores) = {
-            let directory = self.shared.directory();
+            let directory = self.directory();
             let mut stores = directory.find_broadcasts(name);
             stores.extend(directory.find(name));
             (directory.shelf(name), stores)
         };
-        let Some(kept) = kept else {
-            return 0;
-        };
-        // Taken out first: elsewhere a queue is locked before its dead letters, never the other way round.
-        let letters = std::mem::take(&mut *kept.lock());
-        let count = letters.len();
         let mut left: Vec<_> = letters.into_iter().filter(|dead| !dead.put_again(&stores)).collect();
-        let replayed = count - left.len();
-        if !left.is_empty() {
+        let count = left.len();
+        if let (false, Some(kept)) = (left.is_empty(), kept) {
             let mut letters = kept.lock();
             left.append(&mut letters);
             *letters = left;
@@ -166,10 +176,6 @@ impl MemoryBroker {
             store.arrivals.all();
             store.changes.all();
         }
-        replayed
-    }
-
-    fn find(&self, name: &str) -> Option<Arc<Store>> {
-        self.shared.directory().find(name)
+        count
     }
 }

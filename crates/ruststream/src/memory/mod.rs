@@ -45,6 +45,7 @@ mod source;
 mod store;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 pub use broker::{MemoryBroker, MemoryConnection};
 pub use dead::DeadMessage;

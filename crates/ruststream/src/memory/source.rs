@@ -9,7 +9,8 @@ use super::held::Holder;
 use super::route::check_source;
 use super::settle::MemorySettle;
 use super::store::{Kind, Store};
-use crate::transport::{Capabilities, Source, TransportError};
+use super::walk::Walk;
+use crate::transport::{Capabilities, DeadLetters, Source, TransportError};
 
 /// What a subscription on a [`MemoryBroker`](super::MemoryBroker) reads: a queue, a pattern or a broadcast.
 ///
@@ -121,6 +122,14 @@ impl Source for Queue {
             MemoryFetch::new(Arc::clone(&subscription), cuts),
             MemorySettle::new(subscription),
         ))
+    }
+
+    async fn dead_letters(
+        &self,
+        connection: &MemoryConnection,
+    ) -> Result<Option<Box<dyn DeadLetters>>, TransportError> {
+        let shared = connection.open(super::Operation::Open)?;
+        Ok(Some(Box::new(Walk::new(Arc::clone(shared), self.name.clone()))))
     }
 }
 

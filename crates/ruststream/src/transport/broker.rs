@@ -1,6 +1,6 @@
 //! From settings to a live subscription: broker, connection, source.
 
-use super::{Capabilities, Delivery, Fetch, Publish, Settle, TransportError};
+use super::{Capabilities, DeadLetters, Delivery, Fetch, Publish, Settle, TransportError};
 
 /// The settings of a broker, from which connections are made.
 pub trait Broker: Send + Sync + 'static {
@@ -102,4 +102,18 @@ pub trait Source: Send + Sync + 'static {
         &self,
         connection: &Self::Connection,
     ) -> impl Future<Output = Result<(Self::Fetch, Self::Settle), TransportError>> + Send;
+
+    /// Begins a walk through the dead letters that the transport itself keeps for this source; `None` where it keeps none that
+    /// can be read. It makes nothing on the server. The command `dead-letters` of a service asks for it.
+    ///
+    /// # Errors
+    ///
+    /// Where the server does not answer within the transport's deadline.
+    fn dead_letters(
+        &self,
+        connection: &Self::Connection,
+    ) -> impl Future<Output = Result<Option<Box<dyn DeadLetters>>, TransportError>> + Send {
+        let _ = connection;
+        async { Ok(None) }
+    }
 }

@@ -27,6 +27,7 @@
 
 mod broker;
 mod capabilities;
+mod dead_letters;
 mod delivery;
 mod error;
 mod fetch;
@@ -37,6 +38,7 @@ mod verdict;
 
 pub use broker::{Broker, Connection, Source};
 pub use capabilities::Capabilities;
+pub use dead_letters::{DeadLetters, DeadMessage, ReplayAttempts};
 pub use delivery::Delivery;
 pub use error::{ErrorKind, PublishError, TransportError};
 pub use fetch::Fetch;

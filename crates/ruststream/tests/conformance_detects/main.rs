@@ -108,6 +108,7 @@ const FOUND_BY: &[(Flaw, &[&str], &[&str])] = &[
             "retry_waits_its_delay",
             "delay_outlives_its_subscription",
             "dead_letter_is_kept",
+            "dead_letters_can_be_walked_through",
             "stale_receipts_are_harmless",
             "renew_reports_lost_leases",
             "app_retries_by_policy",
@@ -187,13 +188,18 @@ const FOUND_BY: &[(Flaw, &[&str], &[&str])] = &[
     (
         Flaw::RetriesDeadLetters,
         &["dead_letter_is_never_delivered"],
-        &["dead_letter_is_kept", "app_gives_up_into_the_default_place"],
+        &[
+            "dead_letter_is_kept",
+            "dead_letters_can_be_walked_through",
+            "app_gives_up_into_the_default_place",
+        ],
     ),
     (
         Flaw::AcksDeadLetters,
         &["dead_letter_is_kept", "app_gives_up_into_the_default_place"],
-        &[],
+        &["dead_letters_can_be_walked_through"],
     ),
+    (Flaw::LosesWhatIsReplayed, &["dead_letters_can_be_walked_through"], &[]),
     (Flaw::BreaksText, &["text_survives"], &[]),
     (
         Flaw::CutsAtZero,
@@ -300,6 +306,7 @@ const FOUND_BY: &[(Flaw, &[&str], &[&str])] = &[
             "close_gives_back",
             "confirmed_is_stored",
             "confirms_many_at_once",
+            "dead_letters_can_be_walked_through",
             "reconnects_after_a_cut",
             "app_sets_poison_aside",
             "app_lets_no_key_block_others",

@@ -22,7 +22,7 @@ pub use app::{
     app_sets_poison_aside, app_shares_with_another, app_survives_panics, app_works_again_after_a_cut,
 };
 pub use connection::{answers_pings, reconnects_after_a_cut};
-pub use dead::{dead_letter_is_kept, dead_letter_is_never_delivered};
+pub use dead::{dead_letter_is_kept, dead_letter_is_never_delivered, dead_letters_can_be_walked_through};
 pub use delay::{delay_outlives_its_subscription, publish_waits_its_delay, retry_waits_its_delay};
 pub use delivery::{delivers_everything_once, keeps_the_order, respects_room, waits_for_messages};
 pub use lease::{renew_keeps_a_lease, renew_reports_lost_leases, stale_receipts_are_harmless};

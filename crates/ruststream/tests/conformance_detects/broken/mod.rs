@@ -1,5 +1,6 @@
 //! A transport that breaks one promise, around the in-process broker that keeps them all.
 
+mod dead_letters;
 mod fetch;
 mod publish;
 mod settle;
@@ -9,11 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use dead_letters::LosingLetters;
 use fetch::BrokenFetch;
 use publish::{BrokenPublisher, Unsent};
 use ruststream::conformance::Harness;
 use ruststream::memory::{MemoryBroker, MemoryConnection, Queue};
-use ruststream::transport::{Broker, Capabilities, Connection, Source, TransportError};
+use ruststream::transport::{Broker, Capabilities, Connection, DeadLetters, Source, TransportError};
 use settle::BrokenSettle;
 use tokio::sync::{Mutex, watch};
 
@@ -43,6 +45,7 @@ pub(crate) enum Flaw {
     KeepsDelaysInMemory,
     RetriesDeadLetters,
     AcksDeadLetters,
+    LosesWhatIsReplayed,
     BreaksText,
     CutsAtZero,
     LosesEmpty,
@@ -248,5 +251,16 @@ impl Source for BrokenSource {
                 in_hand,
             },
         ))
+    }
+
+    async fn dead_letters(
+        &self,
+        connection: &BrokenConnection,
+    ) -> Result<Option<Box<dyn DeadLetters>>, TransportError> {
+        let letters = self.queue.dead_letters(&connection.inner).await?;
+        Ok(letters.map(|letters| match self.shared.flaw {
+            Flaw::LosesWhatIsReplayed => Box::new(LosingLetters(letters)),
+            _ => letters,
+        }))
     }
 }

@@ -1,4 +1,6 @@
-//! The command line that `#[ruststream::app]` writes: `run`, `check`, `--help`, `--version`.
+//! The command line that `#[ruststream::app]` writes: `run`, `check`, `dead-letters`, `--help`, `--version`.
+
+mod dead_letters;
 
 use std::fmt::Display;
 use std::io::IsTerminal;
@@ -44,6 +46,7 @@ fn command() -> Command {
         .disable_version_flag(true)
         .subcommand(Command::new("run").about("Runs the service until SIGTERM or SIGINT (the default)"))
         .subcommand(Command::new("check").about("Says whether the service is put together well, without starting it"))
+        .subcommand(dead_letters::command())
         .arg(
             Arg::new("version")
                 .short('V')
@@ -132,6 +135,10 @@ where
                 false,
             );
             return Ok(());
+        }
+        if let Some(("dead-letters", words)) = arguments.subcommand() {
+            log(arguments.get_one::<String>("log").map_or("warn", |level| if level == "info" { "warn" } else { level }))?;
+            return dead_letters::run(app.await?, words).await;
         }
         log(arguments.get_one::<String>("log").map_or("info", String::as_str))?;
         let mut app = app.await?;
