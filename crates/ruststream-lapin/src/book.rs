@@ -48,6 +48,17 @@ impl Book {
         self.open += 1;
     }
 
+    /// The lowest tag that is not settled, as far as [`run`](Self::run) has looked.
+    pub(crate) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Whether a delivery is in hand.
+    pub(crate) fn is_open(&self, tag: u64) -> bool {
+        let place = tag.checked_sub(self.first).map(|place| place as usize);
+        place.and_then(|place| self.marks.get(place)) == Some(&Mark::Open)
+    }
+
     /// How many are delivered and not settled.
     pub(crate) fn open(&self) -> usize {
         self.open

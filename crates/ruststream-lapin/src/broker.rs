@@ -6,6 +6,7 @@ use std::time::Duration;
 use lapin::uri::AMQPUri;
 use ruststream::transport::{Broker, TransportError};
 
+use crate::check;
 use crate::connection::LapinConnection;
 use crate::queue::{Queue, QueueType};
 use crate::settings::Settings;
@@ -156,7 +157,12 @@ impl Broker for LapinBroker {
         Queue::new(name).exclusive()
     }
 
+    fn check(&self) -> Result<(), TransportError> {
+        check::broker(&self.settings)
+    }
+
     async fn connect(&self) -> Result<LapinConnection, TransportError> {
+        self.check()?;
         LapinConnection::open(Arc::new(self.settings.clone())).await
     }
 }

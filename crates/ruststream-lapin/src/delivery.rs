@@ -64,6 +64,11 @@ impl MessageFields {
         self.tag
     }
 
+    /// Its place in the [stream](crate::Queue::stream) that it was read from; `None` for other queues.
+    pub fn stream_offset(&self) -> Option<u64> {
+        properties::number(&self.properties, properties::STREAM_OFFSET)
+    }
+
     /// Why and how often the server dead-lettered the message on its way here, the latest first. The steps of a delay are not among them.
     pub fn deaths(&self) -> Vec<Death> {
         deaths(&self.properties)
@@ -111,6 +116,12 @@ impl Message {
     /// Whether it was handed out before, by a queue that does not count: how often, only a copy of it can keep.
     pub(crate) fn is_uncounted(&self) -> bool {
         self.fields.redelivered && properties::number(&self.fields.properties, properties::DELIVERY_COUNT).is_none()
+    }
+
+    /// Has it handed out again, after so many attempts.
+    pub(crate) fn again(&mut self, made: u32, unfinished: bool) {
+        self.attempt = made.saturating_add(1);
+        self.unfinished = unfinished;
     }
 
     /// Whether the delivery before this one never ended.

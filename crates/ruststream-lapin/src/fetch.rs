@@ -24,6 +24,7 @@ use crate::link::Link;
 use crate::outbox::Letter;
 use crate::queue::QueueType;
 use crate::session::{Attempts, Session, Subscription};
+use crate::stream::Left;
 
 /// How many fetches in a row have to ask for a little more than the window before it is widened.
 const TIGHT: u32 = 8;
@@ -63,6 +64,8 @@ pub struct QueueFetch {
     counting: JoinSet<()>,
     /// What a lost link had brought and no one was given, by fingerprint: it comes again, and was not attempted.
     innocent: HashMap<u64, u32>,
+    /// What a lost session of a stream has left.
+    left: Left,
 }
 
 /// A session and its consumers.
@@ -82,7 +85,12 @@ struct Current {
 
 impl QueueFetch {
     pub(crate) async fn open(subscription: Arc<Subscription>) -> Result<Self, TransportError> {
-        let window = subscription.spec.prefetch.unwrap_or(1);
+        let narrow = match subscription.spec.queue_type {
+            // A second consumer would get all messages once more.
+            QueueType::Stream => MOST_SPARE,
+            _ => 1,
+        };
+        let window = subscription.spec.prefetch.unwrap_or(narrow);
         let mut fetch = Self {
             subscription,
             current: None,
@@ -94,6 +102,7 @@ impl QueueFetch {
             suspects: Vec::new(),
             counting: JoinSet::new(),
             innocent: HashMap::new(),
+            left: Left::default(),
         };
         fetch.ensure_open().await?;
         Ok(fetch)
@@ -106,13 +115,20 @@ impl QueueFetch {
         }
         self.lose();
         let opening = self.opening.get_or_insert_with(|| {
-            let (subscription, window) = (self.subscription.clone(), self.window);
-            tokio::spawn(async move { subscription.open(window).await })
+            let (subscription, window, place) = (self.subscription.clone(), self.window, self.left.place);
+            tokio::spawn(async move { subscription.open(window, place).await })
         });
         let opened = opening.await;
         self.opening = None;
         let (session, consumer) = opened.map_err(|error| ended("opening a subscription", error))??;
         tokio::spawn(session.clone().tell_late());
+        if session
+            .reading
+            .as_ref()
+            .is_some_and(|reading| reading.position.is_some())
+        {
+            tokio::spawn(session.clone().keep_places(self.subscription.outbox.clone()));
+        }
         self.subscription.enter(session.clone());
         self.current = Some(Current {
             session,
@@ -129,6 +145,13 @@ impl QueueFetch {
         let Some(mut current) = self.current.take() else { return };
         self.subscription.leave();
         self.innocent.clear();
+        if let Some(reading) = &current.session.reading {
+            let left = reading.left(&current.session.book());
+            if left.place.is_some() {
+                self.left = left;
+            }
+            return;
+        }
         let buffered = current.consumers.iter_mut().flat_map(|consumer| {
             std::iter::from_fn(|| consumer.next().now_or_never().flatten())
                 .filter_map(Result::ok)
@@ -143,7 +166,7 @@ impl QueueFetch {
     /// Widens the window to what is in hand and asked for.
     fn fit(&mut self, room: usize) {
         let Some(current) = &mut self.current else { return };
-        let is_fixed = self.subscription.spec.prefetch.is_some();
+        let is_fixed = self.subscription.spec.prefetch.is_some() || current.session.reading.is_some();
         if is_fixed || current.more.is_some() || current.consumers.len() >= MOST_CONSUMERS {
             return;
         }
@@ -172,7 +195,7 @@ impl QueueFetch {
             let Session {
                 live, channel, queue, ..
             } = &*session;
-            spec.consume_again(outbox, live, channel, queue, wider).await
+            spec.consume(outbox, live, channel, queue, wider, None).await
         }));
     }
 
@@ -188,12 +211,24 @@ impl QueueFetch {
         };
         let epoch = current.session.epoch;
         let (first, first_suspect) = (into.len(), self.suspects.len());
+        if let Some(reading) = &current.session.reading {
+            reading.poll_returned(context, room, into);
+        }
+        let first_new = into.len();
         let mut trouble = None;
+        let mut unwanted = Vec::new();
         while into.len() - first < room {
             match current.poll_next(context) {
                 Poll::Ready(Some(Ok(delivery))) => {
-                    let message = Box::new(Message::new(epoch, delivery));
-                    if message.is_uncounted() && !is_innocent(&mut self.innocent, &message) {
+                    let mut message = Box::new(Message::new(epoch, delivery));
+                    if let Some(reading) = &current.session.reading {
+                        let wanted = self.left.comes_again(&mut message);
+                        if reading.deliver(&message) && wanted {
+                            into.push(QueueDelivery { message });
+                        } else {
+                            unwanted.push(message.fields.tag);
+                        }
+                    } else if message.is_uncounted() && !is_innocent(&mut self.innocent, &message) {
                         self.suspects.push(message);
                     } else {
                         into.push(QueueDelivery { message });
@@ -217,12 +252,21 @@ impl QueueFetch {
                 Poll::Pending => break,
             }
         }
-        if into.len() > first || self.suspects.len() > first_suspect {
+        if into.len() > first_new || self.suspects.len() > first_suspect {
             let mut book = current.session.book();
-            let taken = into[first..].iter().map(|delivery| &delivery.message);
+            let taken = into[first_new..].iter().map(|delivery| &delivery.message);
             for message in taken.chain(&self.suspects[first_suspect..]) {
                 book.deliver(message.fields.tag);
             }
+        }
+        if !unwanted.is_empty() {
+            let mut book = current.session.book();
+            for tag in unwanted {
+                book.deliver(tag);
+                book.ack(tag);
+            }
+            drop(book);
+            current.session.tell_soon();
         }
         self.count_suspects();
         match trouble {
@@ -451,6 +495,10 @@ impl Fetch for QueueFetch {
         let quorum = self.subscription.spec.queue_type == QueueType::Quorum;
         let ending = timeout(deadline, current.end(link, quorum, self.window)).await;
         session.go_on();
+        if session.reading.is_some() {
+            // What was not handed out is behind the place that is kept.
+            return ending.map(drop).map_err(|_| error::late("ending a consumer", deadline));
+        }
         let drained = ending.is_ok();
         let mut back = ending.unwrap_or_default();
         back.append(&mut self.suspects);

@@ -1,4 +1,4 @@
-//! RabbitMQ for `RustStream`, through lapin: classic and quorum queues.
+//! RabbitMQ for `RustStream`, through lapin: classic and quorum queues, streams.
 //!
 //! # What is promised
 //!
@@ -12,8 +12,10 @@
 //!   between the two leaves both: a message is then handled twice, never lost.
 //! - A lost link is made anew with its queues and consumers, whatever ended it. Trouble that will not pass by itself ends the
 //!   subscription with an error that names the fix.
+//! - A stream is read on from where its reader stands, which the server keeps: behind what was settled with all before it.
 //!
-//! What is *not* promised: that a released or crashed message keeps its place. Its copy stands at the end of the queue.
+//! What is *not* promised: that attempts at a message of a stream are counted through a crash; that a released or crashed
+//! message keeps its place in a queue, since its copy stands at the end.
 //!
 //! # Examples
 //!
@@ -40,6 +42,7 @@
 
 mod book;
 mod broker;
+mod check;
 mod connection;
 mod dead_letters;
 mod deaths;
@@ -50,12 +53,14 @@ mod fetch;
 mod link;
 mod options;
 mod outbox;
+mod position;
 mod properties;
 mod publish;
 mod queue;
 mod session;
 mod settings;
 mod settle;
+mod stream;
 mod topology;
 mod walk;
 
@@ -73,5 +78,6 @@ pub use self::{
     publish::LapinPublisher,
     queue::{Declaration, Queue, QueueType},
     settle::QueueSettle,
+    stream::StreamOffset,
     topology::{Binding, Declared, Exchange},
 };

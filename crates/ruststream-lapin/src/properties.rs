@@ -31,6 +31,9 @@ pub(crate) const DELIVERY_COUNT: &str = "x-delivery-count";
 /// Where and why the server dead-lettered the message; <https://www.rabbitmq.com/docs/dlx#effects>.
 pub(crate) const DEATHS: &str = "x-death";
 
+/// Where in its stream a message stands; <https://www.rabbitmq.com/docs/streams#consuming>.
+pub(crate) const STREAM_OFFSET: &str = "x-stream-offset";
+
 /// Names and values of a table are as long as AMQP 0-9-1 has it, section 4.2.5.3.
 const LONGEST_NAME: usize = 255;
 
@@ -217,6 +220,7 @@ pub(crate) fn is_hidden(name: &str) -> bool {
     name.starts_with(own::PREFIX)
         || name == DELIVERY_COUNT
         || name == DEATHS
+        || name == STREAM_OFFSET
         || name.starts_with("x-first-death-")
         || name.starts_with("x-last-death-")
 }

@@ -8,17 +8,22 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Consumer};
 use ruststream::transport::{Capabilities, DeadLetters, ErrorKind, Source, TransportError};
 
+use crate::check;
 use crate::connection::LapinConnection;
 use crate::fetch::QueueFetch;
 use crate::link::{Link, Live};
 use crate::outbox::Outbox;
 use crate::session::Subscription;
 use crate::settle::QueueSettle;
+use crate::stream::StreamOffset;
 use crate::topology::Binding;
 use crate::walk::Walk;
 
 /// The longest name: AMQP takes 255 bytes, of which delays and dead letters need some for names of their own.
 const LONGEST_NAME: usize = 200;
+
+/// The name of those who read a stream where none is set.
+const DEFAULT_READER: &str = "ruststream";
 
 const DELIVERY_LIMIT: &str = "x-delivery-limit";
 const DEAD_LETTER_EXCHANGE: &str = "x-dead-letter-exchange";
@@ -33,13 +38,16 @@ pub enum QueueType {
     Classic,
     /// On a majority of nodes, written to disk before it is confirmed. Counts its deliveries itself.
     Quorum,
+    /// A log that keeps what was read: each [reader](Queue::reader) gets all of it.
+    Stream,
 }
 
 impl QueueType {
-    const fn word(self) -> &'static str {
+    pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Classic => "classic",
             Self::Quorum => "quorum",
+            Self::Stream => "stream",
         }
     }
 }
@@ -94,6 +102,12 @@ pub(crate) struct Spec {
     pub(crate) consumer_priority: Option<i32>,
     pub(crate) prefetch: Option<u16>,
     pub(crate) dead_letters: String,
+    /// Where a stream is read from, while no position is kept.
+    pub(crate) offset: StreamOffset,
+    /// The name under which the position in a stream is kept; `None` where none is.
+    pub(crate) reader: Option<String>,
+    /// The last method that was called of those that only streams have.
+    pub(crate) stream_setting: Option<&'static str>,
 }
 
 impl Queue {
@@ -113,6 +127,9 @@ impl Queue {
                 bindings: Vec::new(),
                 consumer_priority: None,
                 prefetch: None,
+                offset: StreamOffset::default(),
+                reader: Some(DEFAULT_READER.to_owned()),
+                stream_setting: None,
             }),
         }
     }
@@ -121,6 +138,43 @@ impl Queue {
     #[must_use]
     pub fn quorum(self) -> Self {
         self.queue_type(QueueType::Quorum)
+    }
+
+    /// Makes it a stream: a log that keeps what was read, as long as its [age](Self::max_age) and [size](Self::max_length_bytes)
+    /// allow. Every [reader](Self::reader) gets all messages, and a reader is one process at a time.
+    ///
+    /// What fails is tried again in hand, since a stream takes nothing back; attempts are counted while the process lives, and messages
+    /// behind one that waits come again if it does not end well.
+    #[must_use]
+    pub fn stream(self) -> Self {
+        self.queue_type(QueueType::Stream)
+    }
+
+    /// Sets where a stream is read from while no position is kept: [`StreamOffset::First`] unless set, so that nothing is missed.
+    #[must_use]
+    pub fn offset(self, offset: StreamOffset) -> Self {
+        self.of_stream("offset").with(|spec| spec.offset = offset)
+    }
+
+    /// Names the reader of a stream, whose position the server keeps in the queue `<stream>.position.<reader>`; `ruststream` unless
+    /// set. A second process of the same name waits until the first has ended. To let a reader begin anew, stop it and delete that queue.
+    #[must_use]
+    pub fn reader(self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        self.of_stream("reader").with(|spec| spec.reader = Some(name))
+    }
+
+    /// Keeps no position in the stream: each process reads for itself, and from the [offset](Self::offset) on each time it starts.
+    #[must_use]
+    pub fn untracked(self) -> Self {
+        self.of_stream("untracked").with(|spec| spec.reader = None)
+    }
+
+    /// Sets how long a stream keeps its messages; in whole seconds, and whole parts of the stream at a time.
+    #[must_use]
+    pub fn max_age(self, age: Duration) -> Self {
+        self.of_stream("max_age")
+            .argument("x-max-age", text(&format!("{}s", age.as_secs().max(1))))
     }
 
     /// Sets how it keeps its messages.
@@ -268,6 +322,10 @@ impl Queue {
         &self.spec.bindings
     }
 
+    fn of_stream(self, method: &'static str) -> Self {
+        self.with(|spec| spec.stream_setting = Some(method))
+    }
+
     fn with(mut self, change: impl FnOnce(&mut Spec)) -> Self {
         change(Arc::make_mut(&mut self.spec));
         self
@@ -291,6 +349,25 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), TransportError> {
 }
 
 impl Spec {
+    /// Whether an argument is set.
+    pub(crate) fn has(&self, argument: &str) -> bool {
+        self.arguments.contains_key(argument)
+    }
+
+    /// The first thing in which the declarations of the same queue differ.
+    pub(crate) fn differs_from(&self, other: &Self) -> Option<String> {
+        if self.declaration != Declaration::Assert || other.declaration != Declaration::Assert {
+            return None;
+        }
+        if (self.exclusive, self.auto_delete) != (other.exclusive, other.auto_delete) {
+            return Some("lifetime".to_owned());
+        }
+        let (here, there) = (self.arguments(), other.arguments());
+        let names = here.inner().keys().chain(there.inner().keys());
+        let differs = |name: &&lapin::types::ShortString| here.inner().get(*name) != there.inner().get(*name);
+        names.into_iter().find(differs).map(|name| format!("`{name}`"))
+    }
+
     /// Declares the queue as is set, with its bindings; answers its name.
     pub(crate) async fn declare(&self, link: &Link, live: &Live, channel: &Channel) -> Result<String, TransportError> {
         let what = format!("queue `{}`", self.name);
@@ -321,31 +398,15 @@ impl Spec {
         Ok(name)
     }
 
-    /// Declares the queue as is set, and consumes at most `window` messages ahead; answers its name too.
+    /// Consumes what is declared already, at most `window` messages ahead; a stream from `offset` on.
     pub(crate) async fn consume(
-        &self,
-        outbox: &Outbox,
-        live: &Live,
-        channel: &Channel,
-        window: u16,
-    ) -> Result<(String, Consumer), TransportError> {
-        let name = self.declare(&outbox.consuming, live, channel).await?;
-        if self.queue_type == QueueType::Quorum && self.declaration == Declaration::Assert {
-            // The server itself puts there what was delivered too often.
-            outbox.declare_dead_letters(self).await?;
-        }
-        let consumer = self.consume_again(outbox, live, channel, &name, window).await?;
-        Ok((name, consumer))
-    }
-
-    /// Consumes what is declared already, at most `window` messages ahead.
-    pub(crate) async fn consume_again(
         &self,
         outbox: &Outbox,
         live: &Live,
         channel: &Channel,
         name: &str,
         window: u16,
+        offset: Option<StreamOffset>,
     ) -> Result<Consumer, TransportError> {
         let link = &outbox.consuming;
         let what = format!("consuming queue `{}`", self.name);
@@ -358,6 +419,9 @@ impl Spec {
         let mut arguments = FieldTable::default();
         if let Some(priority) = self.consumer_priority {
             arguments.insert("x-priority".into(), priority.into());
+        }
+        if let Some(offset) = offset {
+            arguments.insert("x-stream-offset".into(), offset.argument());
         }
         let options = BasicConsumeOptions::default();
         let consuming = channel.basic_consume(name.into(), "".into(), options, arguments);
@@ -388,7 +452,12 @@ impl Spec {
     /// The queue where its dead letters are kept, for which nothing but its name and kind is set.
     pub(crate) fn dead_letter_arguments(&self) -> FieldTable {
         let mut arguments = FieldTable::default();
-        arguments.insert("x-queue-type".into(), text(self.queue_type.word()));
+        // A stream would keep them for ever.
+        let queue_type = match self.queue_type {
+            QueueType::Stream => QueueType::Quorum,
+            other => other,
+        };
+        arguments.insert("x-queue-type".into(), text(queue_type.word()));
         arguments
     }
 }
@@ -412,28 +481,15 @@ impl Source for Queue {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::none().with_delay().with_dead_letters().with_attempts()
+        let none = Capabilities::none().with_dead_letters();
+        match self.spec.queue_type {
+            QueueType::Stream => none,
+            _ => none.with_delay().with_attempts(),
+        }
     }
 
     fn check(&self) -> Result<(), TransportError> {
-        check_name("the queue", &self.spec.name)?;
-        check_name("the queue for dead letters", &self.spec.dead_letters)?;
-        if self.spec.server_named && self.spec.bindings.is_empty() {
-            let text = format!(
-                "nothing leads to `{}`, whose name the server chooses: bind it to an exchange with .bound_to(..)",
-                self.spec.name
-            );
-            return Err(TransportError::new(ErrorKind::Invalid, text));
-        }
-        if self.spec.arguments.contains_key(DELIVERY_LIMIT) && self.spec.queue_type != QueueType::Quorum {
-            let text = format!(
-                "queue `{}` is classic, and only quorum queues have a delivery limit: add .quorum(), or leave the limit to the retry \
-                 policy",
-                self.spec.name
-            );
-            return Err(TransportError::new(ErrorKind::Invalid, text));
-        }
-        Ok(())
+        check::queue(&self.spec)
     }
 
     async fn open(&self, connection: &LapinConnection) -> Result<(QueueFetch, QueueSettle), TransportError> {

@@ -15,11 +15,16 @@ use crate::book::Book;
 use crate::delivery::Message;
 use crate::link::{Live, next_number};
 use crate::outbox::Outbox;
+use crate::position::Position;
 use crate::properties::{self, own};
-use crate::queue::Spec;
+use crate::queue::{Declaration, QueueType, Spec};
+use crate::stream::Reading;
 
 /// How long an ack waits at most for those before it, to be told together with them.
 const ACKS_WAIT: Duration = Duration::from_millis(5);
+
+/// How often the place in a stream is kept at most.
+const KEEP_EVERY: Duration = Duration::from_millis(100);
 
 /// A subscription: its queue, and the session that it is in.
 pub(crate) struct Subscription {
@@ -54,11 +59,33 @@ impl Subscription {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a new session, and consumes at most `window` messages ahead.
-    pub(crate) async fn open(&self, window: u16) -> Result<(Arc<Session>, Consumer), TransportError> {
-        let live = self.outbox.consuming.live().await?;
-        let channel = self.outbox.consuming.channel(&live).await?;
-        let (queue, consumer) = self.spec.consume(&self.outbox, &live, &channel, window).await?;
+    /// Opens a new session, and consumes at most `window` messages ahead; a stream from `place` on, or from where its reader stands.
+    pub(crate) async fn open(
+        &self,
+        window: u16,
+        place: Option<u64>,
+    ) -> Result<(Arc<Session>, Consumer), TransportError> {
+        let Self { spec, outbox, .. } = self;
+        let live = outbox.consuming.live().await?;
+        let channel = outbox.consuming.channel(&live).await?;
+        let queue = spec.declare(&outbox.consuming, &live, &channel).await?;
+        if spec.queue_type == QueueType::Quorum && spec.declaration == Declaration::Assert {
+            // The server itself puts there what was delivered too often.
+            outbox.declare_dead_letters(spec).await?;
+        }
+        let reading = match spec.queue_type {
+            QueueType::Stream => {
+                let position = match &spec.reader {
+                    Some(reader) => Some(Position::take(outbox, &live, &queue, reader).await?),
+                    None => None,
+                };
+                let kept = position.as_ref().and_then(Position::kept);
+                Some(Reading::new(kept.max(place), position))
+            }
+            _ => None,
+        };
+        let offset = reading.as_ref().map(|reading| reading.begins_at(spec.offset));
+        let consumer = spec.consume(outbox, &live, &channel, &queue, window, offset).await?;
         let session = Arc::new(Session {
             epoch: next_number(),
             queue,
@@ -67,6 +94,7 @@ impl Subscription {
             book: Mutex::default(),
             late: Arc::default(),
             held: AtomicBool::new(false),
+            reading,
         });
         Ok((session, consumer))
     }
@@ -85,6 +113,8 @@ pub(crate) struct Session {
     late: Arc<Notify>,
     /// No ack is told for now.
     held: AtomicBool,
+    /// What is known of the stream that it reads, if it is one.
+    pub(crate) reading: Option<Reading>,
 }
 
 impl Session {
@@ -115,6 +145,9 @@ impl Session {
         let sending = {
             let mut book = self.book();
             let run = book.run();
+            if let Some(reading) = &self.reading {
+                reading.settled(&book);
+            }
             if book.waits() {
                 self.late.notify_one();
             }
@@ -158,6 +191,47 @@ impl Session {
         join_all(acks).await.into_iter().collect()
     }
 
+    /// Tells the server soon.
+    pub(crate) fn tell_soon(&self) {
+        self.late.notify_one();
+    }
+
+    /// Keeps the place in a stream, if that is to be kept.
+    pub(crate) async fn keep_place(&self, outbox: &Outbox) -> Result<(), TransportError> {
+        let Some(reading) = &self.reading else { return Ok(()) };
+        let Some((position, place)) = reading.position.as_ref().zip(reading.place()) else {
+            return Ok(());
+        };
+        let mut position = position.lock().await;
+        let kept = position.keep(outbox, place).await;
+        if position.has_ended() {
+            // Someone else may read as this reader now.
+            let _ = self.channel.close(200, "the position is lost".into()).await;
+        }
+        kept
+    }
+
+    /// Keeps the place in a stream whenever it has moved, for as long as the session lives.
+    pub(crate) async fn keep_places(self: Arc<Self>, outbox: Arc<Outbox>) {
+        let Some(moved) = self.reading.as_ref().map(|reading| reading.moved.clone()) else {
+            return;
+        };
+        let session = Arc::downgrade(&self);
+        drop(self);
+        loop {
+            moved.notified().await;
+            let Some(session) = session.upgrade().filter(|session| session.stands()) else {
+                return;
+            };
+            if let Err(error) = session.keep_place(&outbox).await {
+                tracing::warn!(queue = session.queue, %error, "the place in a stream could not be kept");
+                moved.notify_one();
+            }
+            drop(session);
+            tokio::time::sleep(KEEP_EVERY).await;
+        }
+    }
+
     /// Tells the server, for as long as the session lives, of acks that have waited long enough.
     pub(crate) async fn tell_late(self: Arc<Self>) {
         let late = self.late.clone();
@@ -189,6 +263,9 @@ impl Drop for Session {
                 .now_or_never();
         }
         self.late.notify_one();
+        if let Some(reading) = &self.reading {
+            reading.moved.notify_one();
+        }
     }
 }
 

@@ -41,6 +41,9 @@ impl Settle for QueueSettle {
         let Some(session) = session else {
             return Ok(Settled { stale });
         };
+        if let Some(reading) = &session.reading {
+            reading.give_back(taken_back(finished));
+        }
         let mut copies = false;
         {
             let mut book = session.book();
@@ -80,6 +83,12 @@ impl Settle for QueueSettle {
         session.go_on();
         let link = &self.subscription.outbox.consuming;
         link.call(&session.live, "the last acks", session.tell_all()).await?;
+        if let Some(reading) = &session.reading {
+            session.keep_place(&self.subscription.outbox).await?;
+            if let Some(position) = &reading.position {
+                position.lock().await.close(&self.subscription.outbox).await?;
+            }
+        }
         link.call(
             &session.live,
             "closing a channel",
@@ -87,6 +96,20 @@ impl Settle for QueueSettle {
         )
         .await
     }
+}
+
+/// Those that a stream is to hand out again, with their attempts.
+fn taken_back(finished: &mut Vec<(QueueReceipt, Verdict)>) -> impl Iterator<Item = Box<Message>> {
+    let again = |(_, verdict): &mut (QueueReceipt, Verdict)| !matches!(verdict, Verdict::Ack | Verdict::DeadLetter(_));
+    finished.extract_if(.., again).map(|(receipt, verdict)| {
+        let mut message = receipt.message;
+        match verdict {
+            Verdict::Release => {}
+            Verdict::Return { attempts } => message.again(attempts, false),
+            _ => message.again(message.attempt, false),
+        }
+        message
+    })
 }
 
 /// Publishes a copy of each as its verdict has it, and acks the originals of those that are confirmed. Leaves the others.

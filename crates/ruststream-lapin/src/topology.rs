@@ -139,6 +139,19 @@ impl Exchange {
         }
     }
 
+    pub(crate) fn check(&self) -> Result<(), TransportError> {
+        check_name("an exchange", &self.name)?;
+        if self.name.starts_with("amq.") && self.declaration == Declaration::Assert {
+            let text = format!(
+                "exchange `{}` cannot be made: names that begin with `amq.` are the server's own; read it as it is with \
+                 .declaration(Declaration::Passive), or give it another name",
+                self.name
+            );
+            return Err(TransportError::new(ErrorKind::Invalid, text));
+        }
+        Ok(())
+    }
+
     async fn declare(&self, link: &Link, live: &Live, channel: &Channel) -> Result<(), TransportError> {
         if self.declaration == Declaration::Never {
             return Ok(());
@@ -278,7 +291,7 @@ impl Binding {
         }
     }
 
-    fn check(&self) -> Result<(), TransportError> {
+    pub(crate) fn check(&self) -> Result<(), TransportError> {
         check_name("the exchange to bind", &self.exchange)?;
         match &self.to {
             To::Queue(name) => check_name("the queue to bind", name)?,
@@ -320,15 +333,12 @@ impl Topology {
     /// Exchanges first, then queues, then what binds them, whatever the order in which they were added.
     pub(crate) async fn declare(&self, link: &Link, live: &Live, channel: &Channel) -> Result<(), TransportError> {
         for exchange in &self.exchanges {
-            check_name("an exchange", &exchange.name)?;
             exchange.declare(link, live, channel).await?;
         }
         for queue in &self.queues {
-            ruststream::transport::Source::check(queue)?;
             queue.spec.declare(link, live, channel).await?;
         }
         for binding in &self.bindings {
-            binding.check()?;
             binding.declare(link, live, channel).await?;
         }
         Ok(())
