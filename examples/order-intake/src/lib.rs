@@ -1,26 +1,31 @@
 //! The service: one handler, one transaction.
 
+#[cfg(test)]
+mod tests;
+
+use std::error::Error;
 use std::str::FromStr;
 
 use ruststream::message::Outgoing;
 use ruststream::prelude::*;
-use ruststream_sqlx::{Inbox, Postgres, SqlxBroker, Tx};
+use ruststream_sqlx::{Inbox, Postgres, SqlxBroker, Tx, publish_in};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{ConnectOptions, Executor};
+use sqlx::{ConnectOptions, Connection as _, Executor};
 
-use crate::Failure;
+/// What went wrong, for a person.
+pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// The queue that orders come by.
-pub(crate) const ORDERS: &str = "orders";
+const ORDERS: &str = "orders";
 
 /// Where receipts go.
-pub(crate) const RECEIPTS: &str = "receipts";
+const RECEIPTS: &str = "receipts";
 
 /// What a customer wants.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Order {
-    pub(crate) article: String,
-    pub(crate) pieces: i32,
+struct Order {
+    article: String,
+    pieces: i32,
 }
 
 /// Takes from the stock, books the order and publishes its receipt. All of it is in the transaction that acks the order.
@@ -44,10 +49,12 @@ async fn book(order: Order, mut tx: Tx<Postgres>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The service on a database.
-pub(crate) fn app(database: SqlxBroker<Postgres>) -> RustStream {
+/// The service on the database of this URL.
+pub fn app(url: &str) -> RustStream {
+    let tables = url.to_owned();
     RustStream::new(AppInfo::new("order-intake", env!("CARGO_PKG_VERSION")))
-        .with_broker(database, |broker| {
+        .on_startup(async move || prepare(&tables).await)
+        .with_broker(SqlxBroker::postgres(url), |broker| {
             broker
                 .include(book)
                 .source(Inbox::queue(ORDERS))
@@ -57,8 +64,25 @@ pub(crate) fn app(database: SqlxBroker<Postgres>) -> RustStream {
         .build()
 }
 
+/// Places an order inside a transaction, as a shop would that writes something of its own besides.
+///
+/// # Errors
+///
+/// Where the database cannot be reached, or has no queue yet: the service makes it.
+pub async fn place(url: &str, article: &str, pieces: i32) -> Result<(), Failure> {
+    let order = Order {
+        article: article.to_owned(),
+        pieces,
+    };
+    let payload = serde_json::to_vec(&order)?;
+    let mut connection = connect(url).await?;
+    let mut tx = connection.begin().await?;
+    publish_in(&mut *tx, &[Outgoing::new(ORDERS, &payload)]).await?;
+    Ok(tx.commit().await?)
+}
+
 /// Makes the tables of the shop. Those of the queue the broker makes itself.
-pub(crate) async fn prepare(url: &str) -> Result<(), Failure> {
+async fn prepare(url: &str) -> Result<(), Failure> {
     const TABLES: &str = "
         CREATE TABLE IF NOT EXISTS stock (article text PRIMARY KEY, pieces int NOT NULL);
         CREATE TABLE IF NOT EXISTS bookings (id bigint GENERATED ALWAYS AS IDENTITY, article text NOT NULL, pieces int NOT NULL);
@@ -67,6 +91,6 @@ pub(crate) async fn prepare(url: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(crate) async fn connect(url: &str) -> Result<PgConnection, Failure> {
+async fn connect(url: &str) -> Result<PgConnection, Failure> {
     Ok(PgConnectOptions::from_str(url)?.connect().await?)
 }
