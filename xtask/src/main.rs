@@ -30,7 +30,7 @@ Usage: cargo xtask <COMMAND>
 Commands:
   test [FILTER]  all tests and doc tests, with whatever set-up they need; with FILTER, the tests whose name contains it
   lint           everything that is checked besides tests: format, clippy, docs, tree, imports
-  ci             test, a smoke run of bench, lint: what has to pass before a change is merged
+  ci             test, a smoke run of bench, its gate of costs, lint: what has to pass before a change is merged
   bench          measure the scenarios of the benchmark pages; `bench --help` says how
   services start|stop|status [NAME..]  the servers that tests and benchmarks talk to
   docs           build the site into target/site and check its links
@@ -75,6 +75,7 @@ fn main() -> ExitCode {
         ["lint"] => lint::all(&mut steps),
         ["ci"] => test::all(&mut steps)
             .and_then(|()| bench::smoke(&mut steps))
+            .and_then(|()| bench::cost::gate(&mut steps))
             .and_then(|()| lint::all(&mut steps)),
         ["services", "start", names @ ..] => services::start(&mut steps, names),
         ["services", "stop", names @ ..] => services::stop(&mut steps, names),
