@@ -154,7 +154,7 @@ impl Broker for LapinBroker {
     }
 
     fn reply_source(&self, name: &str) -> Queue {
-        Queue::new(name).exclusive()
+        Queue::direct_reply(name)
     }
 
     fn check(&self) -> Result<(), TransportError> {

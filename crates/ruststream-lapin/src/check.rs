@@ -74,9 +74,9 @@ pub(crate) fn queue(spec: &Spec) -> Result<(), TransportError> {
     let name = &spec.name;
     let text = if spec.name.starts_with("amq.") && spec.declaration == Declaration::Assert {
         format!("queue `{name}` cannot be made: names that begin with `amq.` are the server's own; give it another")
-    } else if spec.server_named && spec.bindings.is_empty() {
+    } else if spec.is_server_named() && spec.bindings.is_empty() {
         format!("nothing leads to `{name}`, whose name the server chooses: bind it to an exchange with .bound_to(..)")
-    } else if spec.server_named && spec.declaration != Declaration::Assert {
+    } else if spec.is_server_named() && spec.declaration != Declaration::Assert {
         format!("the server chooses the name of `{name}` when it is declared: leave .declaration(..) out")
     } else if let Some(text) = of_type(spec) {
         text
@@ -106,7 +106,7 @@ pub(crate) fn queue(spec: &Spec) -> Result<(), TransportError> {
 /// <https://www.rabbitmq.com/docs/streams#feature-comparison>.
 fn of_type(spec: &Spec) -> Option<String> {
     let flags = [
-        (spec.server_named, "have a name of the server's choice"),
+        (spec.is_server_named(), "have a name of the server's choice"),
         (spec.exclusive, "be exclusive"),
         (spec.auto_delete, "end with its consumers (auto-delete)"),
     ];

@@ -166,7 +166,8 @@ impl QueueFetch {
     /// Widens the window to what is in hand and asked for.
     fn fit(&mut self, room: usize) {
         let Some(current) = &mut self.current else { return };
-        let is_fixed = self.subscription.spec.prefetch.is_some() || current.session.reading.is_some();
+        let Session { reading, no_acks, .. } = &*current.session;
+        let is_fixed = self.subscription.spec.prefetch.is_some() || reading.is_some() || *no_acks;
         if is_fixed || current.more.is_some() || current.consumers.len() >= MOST_CONSUMERS {
             return;
         }
@@ -221,6 +222,10 @@ impl QueueFetch {
             match current.poll_next(context) {
                 Poll::Ready(Some(Ok(delivery))) => {
                     let mut message = Box::new(Message::new(epoch, delivery));
+                    if current.session.no_acks {
+                        let Subscription { spec, outbox, .. } = &*self.subscription;
+                        outbox.replies.answered(&spec.name, message.fields.properties());
+                    }
                     if let Some(reading) = &current.session.reading {
                         let wanted = self.left.comes_again(&mut message);
                         if reading.deliver(&message) && wanted {
@@ -333,7 +338,9 @@ impl Current {
                     continue;
                 };
                 match polled.map(consumed) {
-                    Some(Ok(delivery)) if delivery.delivery_tag == self.next => {
+                    Some(Ok(mut delivery)) if delivery.delivery_tag == self.next || self.session.no_acks => {
+                        // The server does not number replies.
+                        delivery.delivery_tag = self.next;
                         self.next += 1;
                         return Poll::Ready(Some(Ok(delivery)));
                     }
@@ -495,8 +502,8 @@ impl Fetch for QueueFetch {
         let quorum = self.subscription.spec.queue_type == QueueType::Quorum;
         let ending = timeout(deadline, current.end(link, quorum, self.window)).await;
         session.go_on();
-        if session.reading.is_some() {
-            // What was not handed out is behind the place that is kept.
+        if session.reading.is_some() || session.no_acks {
+            // What was not handed out is behind the place that is kept; and replies cannot be given back.
             return ending.map(drop).map_err(|_| error::late("ending a consumer", deadline));
         }
         let drained = ending.is_ok();

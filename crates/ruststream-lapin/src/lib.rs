@@ -57,6 +57,7 @@ mod position;
 mod properties;
 mod publish;
 mod queue;
+mod replies;
 mod session;
 mod settings;
 mod settle;

@@ -21,6 +21,7 @@ use crate::delay::DelayQueues;
 use crate::error;
 use crate::link::{Link, Live, Purpose};
 use crate::queue::Spec;
+use crate::replies::Replies;
 use crate::settings::Settings;
 
 /// How many groups are under way at a time; each has a channel, of which a connection has 2,047 by the server's default.
@@ -71,6 +72,7 @@ pub(crate) struct Outbox {
     pub(crate) publishing: Link,
     pub(crate) consuming: Link,
     pub(crate) delays: DelayQueues,
+    pub(crate) replies: Replies,
     idle: Mutex<Vec<ConfirmChannel>>,
     permits: Semaphore,
     /// Queues for dead letters that are known to be there.
@@ -96,6 +98,7 @@ impl Outbox {
             consuming: Link::new(settings.clone(), Purpose::Consuming),
             settings,
             delays: DelayQueues::default(),
+            replies: Replies::default(),
             idle: Mutex::default(),
             permits: Semaphore::new(MOST_CHANNELS),
             known: Mutex::default(),

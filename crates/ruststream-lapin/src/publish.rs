@@ -14,6 +14,7 @@ use crate::options::LapinPublish;
 use crate::outbox::{Letter, Outbox};
 use crate::properties::{self, own};
 use crate::queue::check_name;
+use crate::replies;
 use crate::topology::check_key;
 
 /// Publishes to RabbitMQ: each message is confirmed by the server, and many are on their way at once.
@@ -36,6 +37,7 @@ impl LapinPublisher {
         let exchange = options.and_then(LapinPublish::exchange);
         let destination = message.destination();
         match exchange {
+            None if replies::is_address(destination) => check_key(destination)?,
             None => check_name("the queue to publish to", destination)?,
             Some(exchange) => {
                 check_name("the exchange to publish to", exchange)?;
@@ -50,6 +52,10 @@ impl LapinPublisher {
         let mut letter = Letter::to_queue(destination, properties, message.payload());
         let mandatory = options.and_then(|options| options.mandatory);
         letter.mandatory = mandatory.unwrap_or(self.outbox.settings.mandatory);
+        if exchange.is_none() && replies::is_address(destination) {
+            // Whoever asked may be gone; the server would say so either way.
+            letter.mandatory = false;
+        }
         if let Some(exchange) = exchange {
             letter.exchange = Cow::Borrowed(exchange);
         }
@@ -61,6 +67,7 @@ impl LapinPublisher {
             let digits = Digits::exact(message.delay()).ok_or_else(|| delay::too_long(message.delay()))?;
             self.outbox.delayed(&mut letter, &digits, destination).await?;
         }
+        self.outbox.replies.address(&mut letter);
         Ok(letter)
     }
 }
@@ -102,6 +109,9 @@ impl Publish for LapinPublisher {
             }
         }
         let refused = self.outbox.send(&letters).await;
+        for (place, _) in &refused {
+            self.outbox.replies.unsent(&letters[*place]);
+        }
         failures.extend(refused.into_iter().map(|(place, error)| (positions[place], error)));
         PublishError::some(failures).map_or(Ok(()), Err)
     }

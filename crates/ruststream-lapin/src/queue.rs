@@ -13,6 +13,7 @@ use crate::connection::LapinConnection;
 use crate::fetch::QueueFetch;
 use crate::link::{Link, Live};
 use crate::outbox::Outbox;
+use crate::replies::DIRECT;
 use crate::session::Subscription;
 use crate::settle::QueueSettle;
 use crate::stream::StreamOffset;
@@ -86,6 +87,16 @@ pub struct Queue {
     pub(crate) spec: Arc<Spec>,
 }
 
+/// Whose the name is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Named,
+    /// The server chooses one, and the name is for people.
+    ServerNamed,
+    /// It is no queue but where direct replies come.
+    DirectReply,
+}
+
 /// All that is known of a queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Spec {
@@ -95,8 +106,7 @@ pub(crate) struct Spec {
     /// Ends with its connection and is no one else's.
     pub(crate) exclusive: bool,
     pub(crate) auto_delete: bool,
-    /// The server chooses its name, and `name` is for people.
-    pub(crate) server_named: bool,
+    pub(crate) place: Place,
     pub(crate) arguments: FieldTable,
     pub(crate) bindings: Vec<Binding>,
     pub(crate) consumer_priority: Option<i32>,
@@ -122,7 +132,7 @@ impl Queue {
                 declaration: Declaration::Assert,
                 exclusive: false,
                 auto_delete: false,
-                server_named: false,
+                place: Place::Named,
                 arguments: FieldTable::default(),
                 bindings: Vec::new(),
                 consumer_priority: None,
@@ -208,7 +218,14 @@ impl Queue {
     /// A queue whose name the server chooses, of this connection alone; `name` is what people know the subscription by. It is
     /// made anew with each link, so it has to be [bound](Self::bound_to) to an exchange, and what comes while there is no link is missed.
     pub fn server_named(name: impl Into<String>) -> Self {
-        Self::new(name).exclusive().with(|spec| spec.server_named = true)
+        Self::new(name).exclusive().with(|spec| spec.place = Place::ServerNamed)
+    }
+
+    /// A place for the replies to requests, which needs no queue.
+    pub(crate) fn direct_reply(name: &str) -> Self {
+        Self::new(name)
+            .declaration(Declaration::Never)
+            .with(|spec| spec.place = Place::DirectReply)
     }
 
     /// Makes it a queue of this connection alone, which ends with its link and is made anew with the next.
@@ -349,6 +366,15 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), TransportError> {
 }
 
 impl Spec {
+    pub(crate) fn is_server_named(&self) -> bool {
+        self.place == Place::ServerNamed
+    }
+
+    /// Whether it is no queue but where direct replies come.
+    pub(crate) fn is_direct_reply(&self) -> bool {
+        self.place == Place::DirectReply
+    }
+
     /// Whether an argument is set.
     pub(crate) fn has(&self, argument: &str) -> bool {
         self.arguments.contains_key(argument)
@@ -387,7 +413,7 @@ impl Spec {
         } else {
             self.arguments()
         };
-        let asked = if self.server_named { "" } else { self.name.as_str() };
+        let asked = if self.is_server_named() { "" } else { self.name.as_str() };
         let declaring = channel.queue_declare(asked.into(), options, arguments);
         let name = link.call(live, &what, declaring).await?.name().to_string();
         if !passive {
@@ -410,6 +436,14 @@ impl Spec {
     ) -> Result<Consumer, TransportError> {
         let link = &outbox.consuming;
         let what = format!("consuming queue `{}`", self.name);
+        if self.is_direct_reply() {
+            let options = BasicConsumeOptions {
+                no_ack: true,
+                ..BasicConsumeOptions::default()
+            };
+            let consuming = channel.basic_consume(DIRECT.into(), "".into(), options, FieldTable::default());
+            return link.call(live, &what, consuming).await;
+        }
         link.call(
             live,
             &what,

@@ -18,6 +18,7 @@ use crate::outbox::Outbox;
 use crate::position::Position;
 use crate::properties::{self, own};
 use crate::queue::{Declaration, QueueType, Spec};
+use crate::replies;
 use crate::stream::Reading;
 
 /// How long an ack waits at most for those before it, to be told together with them.
@@ -86,6 +87,9 @@ impl Subscription {
         };
         let offset = reading.as_ref().map(|reading| reading.begins_at(spec.offset));
         let consumer = spec.consume(outbox, &live, &channel, &queue, window, offset).await?;
+        if spec.is_direct_reply() {
+            replies::enter(outbox, &live, &channel, &spec.name).await?;
+        }
         let session = Arc::new(Session {
             epoch: next_number(),
             queue,
@@ -95,6 +99,7 @@ impl Subscription {
             late: Arc::default(),
             held: AtomicBool::new(false),
             reading,
+            no_acks: spec.is_direct_reply(),
         });
         Ok((session, consumer))
     }
@@ -115,6 +120,8 @@ pub(crate) struct Session {
     held: AtomicBool,
     /// What is known of the stream that it reads, if it is one.
     pub(crate) reading: Option<Reading>,
+    /// The server expects no acks, and asks for none again.
+    pub(crate) no_acks: bool,
 }
 
 impl Session {
@@ -144,7 +151,7 @@ impl Session {
         }
         let sending = {
             let mut book = self.book();
-            let run = book.run();
+            let run = book.run().filter(|_| !self.no_acks);
             if let Some(reading) = &self.reading {
                 reading.settled(&book);
             }
@@ -176,6 +183,9 @@ impl Session {
             let mut book = self.book();
             let mut rest = Vec::new();
             book.rest(&mut rest);
+            if self.no_acks {
+                return Ok(());
+            }
             let ack = |tag| {
                 let mut ack = Box::pin(self.channel.basic_ack(tag, BasicAckOptions { multiple: false }));
                 let answer = ack.as_mut().now_or_never();
@@ -255,7 +265,7 @@ impl Drop for Session {
         // What was acked is acked, though the halves are gone.
         let mut rest = Vec::new();
         self.book().rest(&mut rest);
-        for tag in rest {
+        for tag in rest.into_iter().filter(|_| !self.no_acks) {
             // The frame is queued when the call is first polled; its confirmation of having been written is of no use here.
             let _ = self
                 .channel

@@ -44,6 +44,12 @@ impl Settle for QueueSettle {
         if let Some(reading) = &session.reading {
             reading.give_back(taken_back(finished));
         }
+        if session.no_acks {
+            // Such a message is nowhere on the server any more, and no copy of it would find its way back.
+            for (_, verdict) in &mut *finished {
+                *verdict = Verdict::Ack;
+            }
+        }
         let mut copies = false;
         {
             let mut book = session.book();
@@ -73,6 +79,10 @@ impl Settle for QueueSettle {
     }
 
     async fn close(self) -> Result<(), TransportError> {
+        let Subscription { spec, outbox, .. } = &*self.subscription;
+        if spec.is_direct_reply() {
+            outbox.replies.leave(&spec.name);
+        }
         let Some(session) = self.subscription.session() else {
             return Ok(());
         };
@@ -81,12 +91,12 @@ impl Settle for QueueSettle {
             return Ok(());
         }
         session.go_on();
-        let link = &self.subscription.outbox.consuming;
+        let link = &outbox.consuming;
         link.call(&session.live, "the last acks", session.tell_all()).await?;
         if let Some(reading) = &session.reading {
-            session.keep_place(&self.subscription.outbox).await?;
+            session.keep_place(outbox).await?;
             if let Some(position) = &reading.position {
-                position.lock().await.close(&self.subscription.outbox).await?;
+                position.lock().await.close(outbox).await?;
             }
         }
         link.call(
