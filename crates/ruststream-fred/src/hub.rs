@@ -276,7 +276,7 @@ impl Hub {
     async fn ask_sentinel(&self, sentinel: &Node, service: &str) -> Result<Node, Failure> {
         const WHAT: &str = "SENTINEL get-master-addr-by-name";
         let most = self.settings.connect_timeout;
-        let link = Link::open(&self.settings.sentinel_config, sentinel, most, Purpose::Commands).await?;
+        let link = Link::open(&self.settings.sentinel_config, sentinel, most, most, Purpose::Commands).await?;
         let arguments = vec!["get-master-addr-by-name".into(), service.into()];
         match link.call("SENTINEL", arguments, most).await? {
             Frame::Null => Err(Failure::new(
@@ -321,7 +321,12 @@ impl Hub {
 
     async fn open(&self, node: &Node, purpose: Purpose) -> Result<Link, Failure> {
         let config = self.config().await?;
-        Link::open(&config, node, self.settings.connect_timeout, purpose).await
+        let Settings {
+            connect_timeout,
+            command_timeout,
+            ..
+        } = *self.settings;
+        Link::open(&config, node, connect_timeout, command_timeout, purpose).await
     }
 
     /// The settings of a link, with credentials of now.

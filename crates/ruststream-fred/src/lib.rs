@@ -73,11 +73,13 @@ mod names;
 mod publish;
 mod reply;
 mod script;
+mod sending;
 mod source;
 mod stream;
 mod topology;
 mod wakes;
 mod walk;
+mod watchdog;
 
 pub use self::{
     any::{RedisDelivery, RedisFetch, RedisReceipt, RedisSettle},

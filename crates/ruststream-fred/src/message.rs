@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use fred::interfaces::Resp3Frame as Frame;
-use fred::types::Value;
+use fred::types::{Key, Value};
 use ruststream::message::{HeaderMap, Outgoing, header};
 
 use crate::error::Failure;
@@ -47,11 +47,6 @@ pub(crate) fn read(fields: Frame) -> Result<Fields, Failure> {
     })
 }
 
-/// How many values [`write`] adds.
-pub(crate) fn count(message: &Outgoing<'_>) -> usize {
-    2 + 2 * message.headers().len() + if message.key().is_some() { 2 } else { 0 }
-}
-
 /// Writes the fields of an entry, one name and one value after the other.
 pub(crate) fn write(message: &Outgoing<'_>, mut put: impl FnMut(Cow<'_, str>, &[u8])) {
     put(Cow::Borrowed(PAYLOAD), message.payload());
@@ -66,15 +61,17 @@ pub(crate) fn write(message: &Outgoing<'_>, mut put: impl FnMut(Cow<'_, str>, &[
     }
 }
 
-/// Writes the fields as arguments of a command.
-pub(crate) fn write_values(message: &Outgoing<'_>, values: &mut Vec<Value>) {
+/// The fields as names and values.
+pub(crate) fn fields(message: &Outgoing<'_>) -> Vec<(Key, Value)> {
+    let mut fields = Vec::with_capacity(1 + message.headers().len() + usize::from(message.key().is_some()));
     write(message, |name, value| {
-        values.push(match name {
-            Cow::Borrowed(PAYLOAD) => Value::from_static_str(PAYLOAD),
-            name => Value::from(name.as_ref()),
-        });
-        values.push(Value::Bytes(Bytes::copy_from_slice(value)));
+        let name = match name {
+            Cow::Borrowed(PAYLOAD) => Key::from_static_str(PAYLOAD),
+            name => Key::from(Bytes::copy_from_slice(name.as_bytes())),
+        };
+        fields.push((name, Value::Bytes(Bytes::copy_from_slice(value))));
     });
+    fields
 }
 
 /// Packs the fields into one value, an array of MessagePack that scripts unpack, behind a number that makes it unique.
@@ -147,7 +144,7 @@ mod tests {
             data.push(blob(name.as_bytes()));
             data.push(blob(value));
         });
-        assert_eq!(data.len(), count(message));
+        assert_eq!(data.len(), 2 * fields(message).len());
         read(Frame::Array { data, attributes: None }).unwrap()
     }
 

@@ -4,19 +4,21 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use fred::types::Value;
+use futures_util::future::join_all;
 use ruststream::message::{Outgoing, TransportOptions};
 use ruststream::transport::{ErrorKind, Publish, PublishError, TransportError};
 
 use crate::error::{Failure, Sign};
 use crate::hub::Hub;
+use crate::link::Link;
 use crate::names::{beside as in_slot, check_name, slot_of};
 use crate::script::Script;
+use crate::sending::Sending;
 use crate::source::Form;
 use crate::stream::{EntryId, time};
 use crate::wakes::Wakes;
-use crate::{beside, envelope, message};
+use crate::{beside, message};
 
 /// How many commands go into one pipeline: bounds what one publish keeps of others waiting.
 const PIPELINE: usize = 512;
@@ -39,8 +41,8 @@ static DELAY: Script = Script::new(include_str!("stream/lua/delay.lua"));
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RedisPublish {
     form: Option<Form>,
-    id: Option<EntryId>,
-    max_length: Option<u64>,
+    pub(crate) id: Option<EntryId>,
+    pub(crate) max_length: Option<u64>,
 }
 
 impl RedisPublish {
@@ -134,83 +136,72 @@ impl RedisPublisher {
         Ok(())
     }
 
+    fn slot(&self, message: &Outgoing<'_>) -> u16 {
+        if self.hub.settings().is_cluster() {
+            slot_of(message.destination())
+        } else {
+            0
+        }
+    }
+
     async fn one(&self, message: &Outgoing<'_>) -> Result<(), Failure> {
-        let form = self.form(message);
-        self.hub
-            .call(slot_of(message.destination()), word(form), || arguments(form, message))
-            .await?;
-        Ok(())
+        let link = self.hub.link(self.slot(message)).await?;
+        match link.send(Sending::new(self.form(message), message)).await {
+            Err(failure) => Box::pin(self.after(failure, &link, message)).await,
+            sent => sent,
+        }
     }
 
-    /// Sends messages at these positions, each node's in one pipeline.
+    /// What did not run is led to where its key went.
+    async fn after(&self, failure: Failure, link: &Link, message: &Outgoing<'_>) -> Result<(), Failure> {
+        match failure.sign {
+            Sign::Elsewhere => self.hub.forget(link),
+            Sign::Ask(_) => {}
+            _ => return Err(failure),
+        }
+        let sending = || Sending::new(self.form(message), message);
+        let slot = slot_of(message.destination());
+        let sent = self.hub.call(slot, sending().word(), || sending().into_command().1);
+        sent.await.map(drop)
+    }
+
+    /// Sends messages at these positions: each node's in order, those of several nodes at the same time.
     async fn many(&self, messages: &[Outgoing<'_>], positions: &[usize], failures: &mut Vec<(usize, TransportError)>) {
-        // Those of one slot in order; on one server that is all of them.
-        let mut groups: Vec<(u16, Vec<usize>)> = Vec::new();
+        let mut nodes: Vec<(Arc<Link>, Vec<usize>)> = Vec::new();
         for &position in positions {
-            let slot = if self.hub.settings().is_cluster() {
-                slot_of(messages[position].destination())
-            } else {
-                0
-            };
-            match groups.iter_mut().find(|(known, _)| *known == slot) {
-                Some((_, group)) => group.push(position),
-                None => groups.push((slot, vec![position])),
+            match self.hub.link(self.slot(&messages[position])).await {
+                Ok(link) => match nodes.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &link)) {
+                    Some((_, part)) => part.push(position),
+                    None => nodes.push((link, vec![position])),
+                },
+                Err(failure) => failures.push((position, failure.into())),
             }
         }
-        for (slot, group) in groups {
-            for part in group.chunks(PIPELINE) {
-                self.pipeline(slot, messages, part, failures).await;
-            }
-        }
+        let parts = nodes.iter().map(|(link, part)| self.pipeline(link, messages, part));
+        failures.extend(join_all(parts).await.into_iter().flatten());
     }
 
+    /// Sends messages without waiting in between.
     async fn pipeline(
         &self,
-        slot: u16,
+        link: &Link,
         messages: &[Outgoing<'_>],
         positions: &[usize],
-        failures: &mut Vec<(usize, TransportError)>,
-    ) {
-        let commands = positions
-            .iter()
-            .map(|position| {
+    ) -> Vec<(usize, TransportError)> {
+        let mut failures = Vec::new();
+        for part in positions.chunks(PIPELINE) {
+            let sent = part.iter().map(|position| {
                 let message = &messages[*position];
-                let form = self.form(message);
-                (word(form), arguments(form, message))
-            })
-            .collect();
-        let answers = match self.hub.link(slot).await {
-            Ok(link) => {
-                let most = self.hub.settings().command_timeout;
-                let answers = link.pipeline(commands, most).await;
-                let moved =
-                    |answer: &Result<Value, Failure>| matches!(answer, Err(failure) if failure.sign == Sign::Elsewhere);
-                if answers.as_ref().is_ok_and(|answers| answers.iter().any(moved)) {
-                    self.hub.forget(&link);
+                link.send(Sending::new(self.form(message), message))
+            });
+            for (position, sent) in part.iter().zip(join_all(sent).await) {
+                let Err(failure) = sent else { continue };
+                if let Err(failure) = Box::pin(self.after(failure, link, &messages[*position])).await {
+                    failures.push((*position, failure.into()));
                 }
-                answers
-            }
-            Err(failure) => Err(failure),
-        };
-        let answers = match answers {
-            Ok(answers) => answers,
-            Err(failure) => {
-                failures.extend(positions.iter().map(|position| (*position, failure.clone().into())));
-                return;
-            }
-        };
-        for (position, answer) in positions.iter().zip(answers) {
-            match answer {
-                Ok(_) => {}
-                // It did not run; alone it is led to where its key went.
-                Err(failure) if matches!(failure.sign, Sign::Elsewhere | Sign::Ask(_)) => {
-                    if let Err(failure) = self.one(&messages[*position]).await {
-                        failures.push((*position, failure.into()));
-                    }
-                }
-                Err(failure) => failures.push((*position, failure.into())),
             }
         }
+        failures
     }
 }
 
@@ -256,36 +247,4 @@ impl fmt::Debug for RedisPublisher {
 pub(crate) fn form_of(message: &Outgoing<'_>, form: Form) -> Form {
     let options = message.options::<RedisPublish>();
     options.and_then(|options| options.form).unwrap_or(form)
-}
-
-/// The command that sends a message.
-pub(crate) fn word(form: Form) -> &'static str {
-    match form {
-        Form::Stream => "XADD",
-        Form::List | Form::PlainList => "LPUSH",
-        Form::Channel => "PUBLISH",
-        Form::ShardedChannel => "SPUBLISH",
-    }
-}
-
-/// Its arguments.
-pub(crate) fn arguments(form: Form, message: &Outgoing<'_>) -> Vec<Value> {
-    let destination = Value::Bytes(Bytes::copy_from_slice(message.destination().as_bytes()));
-    if form != Form::Stream {
-        return vec![destination, Value::Bytes(envelope::write(message, b""))];
-    }
-    let options = message.options::<RedisPublish>();
-    let mut values = Vec::with_capacity(5 + message::count(message));
-    values.push(destination);
-    if let Some(length) = options.and_then(|options| options.max_length) {
-        values.push(Value::from_static_str("MAXLEN"));
-        values.push(Value::from_static_str("~"));
-        values.push(i64::try_from(length).unwrap_or(i64::MAX).into());
-    }
-    match options.and_then(|options| options.id) {
-        Some(id) => values.push(id.to_string().into()),
-        None => values.push(Value::from_static_str("*")),
-    }
-    message::write_values(message, &mut values);
-    values
 }

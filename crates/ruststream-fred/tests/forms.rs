@@ -408,3 +408,14 @@ async fn an_id_of_ones_own_is_taken_once_and_a_length_bounds_the_stream() {
     }
     assert!(server.length("readings") <= 200, "{}", server.length("readings"));
 }
+
+#[tokio::test]
+async fn many_that_are_published_in_one_call_keep_their_order() {
+    let server = Server::start();
+    let connection = server.connect().await;
+    publish(&connection, Form::List, "jobs", &numbers(0..1500)).await;
+    let mut sent = numbers(0..1500);
+    sent.reverse();
+    let there = server.cli(&["LRANGE", "jobs", "0", "-1"]);
+    assert_eq!(there.lines().collect::<Vec<_>>(), sent);
+}

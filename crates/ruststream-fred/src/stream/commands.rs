@@ -8,8 +8,10 @@ use fred::types::Value;
 use ruststream::message::Outgoing;
 use ruststream::transport::{ErrorKind, TransportError};
 
+use crate::link::Command;
 use crate::names::{check_name, slot_of};
-use crate::publish::{arguments, form_of, word};
+use crate::publish::form_of;
+use crate::sending::Sending;
 use crate::source::Form;
 
 /// How what a handler queues is sent.
@@ -20,9 +22,6 @@ pub(crate) enum Mode {
     /// As [`Mode::Pipeline`], the commands and the ack of each message in a transaction.
     Atomic,
 }
-
-/// One command and its arguments.
-pub(crate) type Command = (&'static str, Vec<Value>);
 
 /// What a handler queued: sent when its message is acked, and dropped when it is retried, given back or a dead letter.
 ///
@@ -85,7 +84,7 @@ impl RedisCommands {
         check_name(message.destination())?;
         self.check_slot(message.destination())?;
         let form = form_of(message, self.form);
-        self.push((word(form), arguments(form, message)));
+        self.push(Sending::new(form, message).into_command());
         Ok(())
     }
 

@@ -9,13 +9,14 @@ use fred::types::Value;
 use ruststream::transport::ErrorKind;
 use tokio::time::Instant;
 
-use super::commands::{Command, Mode};
+use super::commands::Mode;
 use super::delivery::StreamReader;
 use super::time::{EntryId, millis};
 use crate::connection::RedisConnection;
 use crate::error::{Failure, Sign};
 use crate::hub::Hub;
 use crate::lease::Book;
+use crate::link::Command;
 use crate::names::{beside, dead_of, slot_of};
 use crate::reply;
 use crate::script::Script;
