@@ -8,8 +8,12 @@
 
 pub mod counted;
 pub mod gate;
+#[cfg(feature = "costs")]
+pub mod group;
 #[cfg(all(feature = "costs", feature = "memory"))]
 pub mod memory;
 #[cfg(feature = "costs")]
 pub mod program;
+#[cfg(all(feature = "costs", feature = "redis"))]
+pub mod redis;
 pub mod rows;

@@ -147,9 +147,42 @@ pub const MEMORY: &[Row] = &[
     },
 ];
 
+const fn redis(id: &'static str, title: &'static str, promised: Option<Promise>) -> Row {
+    Row {
+        id,
+        title,
+        counterparts: &[],
+        promised,
+    }
+}
+
+/// The rows of Redis, on one server.
+pub const REDIS: &[Row] = &[
+    redis(
+        "redis.stream",
+        "stream, consumer group, JSON into a small struct",
+        Some(at_most(15_000.0, 12.0)),
+    ),
+    redis("redis.stream-batch64", "stream, batches of 64", None),
+    redis("redis.stream-reply", "stream, a reply", None),
+    redis(
+        "redis.stream-pipeline",
+        "stream, one INCR a message in the pipeline of the acks",
+        Some(at_most(30_000.0, f64::INFINITY)),
+    ),
+    redis(
+        "redis.stream-atomic",
+        "stream, one INCR a message in a transaction with its ack",
+        Some(at_most(60_000.0, f64::INFINITY)),
+    ),
+    redis("redis.list", "reliable list", Some(at_most(15_000.0, 12.0))),
+    redis("redis.channel", "channel", Some(at_most(8_000.0, 5.0))),
+    redis("redis.pattern", "channels by pattern", None),
+];
+
 /// All rows of all transports.
 pub fn all() -> impl Iterator<Item = &'static Row> {
-    MEMORY.iter()
+    MEMORY.iter().chain(REDIS)
 }
 
 /// The row of this name.
