@@ -97,7 +97,13 @@ impl Shop {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(PATIENCE, asked).await.expect("the request did not come");
+        timeout(PATIENCE, asked).await.unwrap_or_else(|_| {
+            panic!(
+                "{} of {times} requests came; {:?}",
+                self.desk.asked.load(Ordering::Relaxed),
+                self.asking.health()
+            )
+        });
     }
 }
 
@@ -165,6 +171,8 @@ async fn requests_that_wait_when_the_link_is_lost_are_answered_on_the_next() {
         })
         .collect();
     shop.asked(3).await;
+    // A request whose confirm is lost is an error to its caller, so the confirms are given the time to come.
+    sleep(Duration::from_millis(200)).await;
     shop.proxy.cut();
     // What was asked goes to a place where nobody hears it any more; asked again, it is answered.
     shop.asked(6).await;
