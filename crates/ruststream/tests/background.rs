@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 
 /// Publishes one message when it is told to stop, and says so.
-struct Last(mpsc::UnboundedSender<&'static str>);
+struct Last(mpsc::Sender<&'static str>);
 
 impl Background for Last {
     fn name(&self) -> String {
@@ -22,21 +22,21 @@ impl Background for Last {
     async fn run(&self, context: &BackgroundContext) -> HookResult {
         context.stopping().await;
         context.app().publisher().publish("late", "one").await?;
-        self.0.send("service")?;
+        self.0.send("service").await?;
         Ok(())
     }
 }
 
 #[subscriber("slow")]
-async fn slow(_message: u64, State(told): State<mpsc::UnboundedSender<&'static str>>) {
-    told.send("begun").unwrap();
+async fn slow(_message: u64, State(told): State<mpsc::Sender<&'static str>>) {
+    told.send("begun").await.unwrap();
     sleep(Duration::from_secs(5)).await;
-    told.send("handler").unwrap();
+    told.send("handler").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_service_stops_when_the_last_handler_has_ended() {
-    let (told, mut tells) = mpsc::unbounded_channel();
+    let (told, mut tells) = mpsc::channel(8);
     let memory = MemoryBroker::new();
     let app = RustStream::new(AppInfo::new("shop", "1"))
         .state(told.clone())
@@ -103,7 +103,7 @@ async fn a_service_that_fails_or_panics_is_run_again_and_the_health_shows_it() {
     let reason = health.background[0].reason.clone().unwrap();
     assert!(reason.contains("is away") && !reason.contains("secret"), "{reason}");
 
-    timeout(Duration::from_secs(60), works.notified()).await.unwrap();
+    timeout(Duration::from_mins(1), works.notified()).await.unwrap();
     assert!(running.health().is_ready());
     running.shutdown().await.unwrap();
 }

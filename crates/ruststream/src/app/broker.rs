@@ -96,6 +96,9 @@ pub(super) trait Live: Send + Sync {
     /// Opens a place for the replies to one client.
     fn open_replies(&self, name: String, pending: Arc<Pending>, how: How) -> BoxFuture<'_, Result<Opened, AppError>>;
 
+    /// Asks the broker whether it is there.
+    fn ping(&self) -> BoxFuture<'_, Result<(), TransportError>>;
+
     /// Closes the connection.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
@@ -127,6 +130,10 @@ impl<B: Broker> Live for Connected<B> {
                 .await
                 .map_err(refused)
         })
+    }
+
+    fn ping(&self) -> BoxFuture<'_, Result<(), TransportError>> {
+        Box::pin(self.connection.ping())
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -9,6 +9,7 @@ use super::AppError;
 use super::broker::{How, Live};
 use crate::publish::{Client, Pending, Publisher};
 use crate::runtime::{Phase, Shared};
+use crate::transport::{ErrorKind, TransportError};
 
 /// The most of an app's name that stands in the name of a place for replies: some brokers take short names only.
 const LONGEST_NAME: usize = 64;
@@ -81,6 +82,15 @@ impl Late {
             runs.await;
         });
         Ok(client)
+    }
+
+    /// Asks the broker at this place of the list whether it is there.
+    pub(super) async fn ping(&self, broker: usize) -> Result<(), TransportError> {
+        let live = self.open().as_ref().map(|open| open.lives[broker].clone());
+        match live {
+            Some(live) => live.ping().await,
+            None => Err(TransportError::new(ErrorKind::Closed, "the app has shut down")),
+        }
     }
 
     /// The subscriptions that were opened and still are.

@@ -13,6 +13,7 @@ use super::late::Late;
 use super::{AppError, Health, SubscriptionHealth};
 use crate::publish::{Client, Publisher};
 use crate::runtime::{Phase, Shared};
+use crate::transport::{ErrorKind, TransportError};
 
 /// How long background services may take to end where handlers have used up the grace period.
 const LEAST_GRACE: Duration = Duration::from_secs(1);
@@ -100,6 +101,30 @@ impl AppHandle {
     /// A client on the broker at this place, whose requests go by this publisher.
     pub(crate) async fn client_by(&self, broker: usize, publisher: Publisher) -> Result<Client, AppError> {
         self.inner.late.open_client(broker, publisher).await
+    }
+
+    /// Asks the broker of this label, as [`Health`] shows it, whether it is there.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not answer, or the app has no such broker.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing.
+    pub async fn ping_on(&self, broker: &str) -> Result<(), TransportError> {
+        match self.inner.publishers.iter().position(|(label, _)| label == broker) {
+            Some(place) => self.inner.late.ping(place).await,
+            None => Err(TransportError::new(
+                ErrorKind::Invalid,
+                format!("the app has no broker of the label `{broker}`"),
+            )),
+        }
+    }
+
+    /// The labels of the app's brokers, in the order of their adding.
+    pub fn brokers(&self) -> impl Iterator<Item = &str> {
+        self.inner.publishers.iter().map(|(label, _)| &**label)
     }
 
     /// How the app fares.
