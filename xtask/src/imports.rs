@@ -35,6 +35,12 @@ const CONTRACT: &[&str] = &["transport", "message", "error"];
 /// Files of a transport crate that hold what its handlers may ask for, and so see how a handler asks.
 const EXTRACTORS: &str = "extract.rs";
 
+/// Parts of transport crates that are no transports but tools for the authors of services, over any transport: they see what those see.
+const TOOLS: &[(&str, &str)] = &[("ruststream-sqlx", "outbox")];
+
+/// What such tools may import beside the contract.
+const FOR_SERVICES: &[&str] = &["codec", "handler", "publish", "policy", "app"];
+
 /// Crates beside `ruststream` that are no transports.
 const NO_TRANSPORTS: &[&str] = &["ruststream-macros", "ruststream-cli"];
 
@@ -223,8 +229,13 @@ fn check_transport_crate(name: &str, sources: &[Source]) -> Vec<String> {
     let mut wrong = Vec::new();
     for source in sources {
         let extracts = source.path.ends_with(EXTRACTORS);
+        let tool = TOOLS
+            .iter()
+            .any(|(known, part)| *known == name && source.path.starts_with(part));
         for (line, room) in names_after(&source.code, "ruststream::") {
-            let seen = CONTRACT.contains(&room.as_str()) || (extracts && room == "handler");
+            let seen = CONTRACT.contains(&room.as_str())
+                || (extracts && room == "handler")
+                || (tool && FOR_SERVICES.contains(&room.as_str()));
             if !seen {
                 wrong.push(format!(
                     "{name}/src/{}:{line}: imports `ruststream::{room}`; a transport crate sees {} only",
@@ -430,6 +441,18 @@ mod tests {
         );
         let wrong = check_transport_crate("ruststream-sqlx", &[source]);
         assert_one(&wrong, &["ruststream-sqlx/src/fetch.rs:2", "`ruststream::app`"]);
+    }
+
+    #[test]
+    fn a_tool_for_services_sees_the_app_and_never_the_runtime() {
+        let tool = |text| Source::new("outbox/relay.rs".into(), text);
+        let seen = check_transport_crate("ruststream-sqlx", &[tool("use ruststream::app::Background;")]);
+        assert_eq!(seen, Vec::<String>::new());
+        let wrong = check_transport_crate("ruststream-sqlx", &[tool("use ruststream::runtime::Shared;")]);
+        assert_one(
+            &wrong,
+            &["ruststream-sqlx/src/outbox/relay.rs:1", "`ruststream::runtime`"],
+        );
     }
 
     #[test]

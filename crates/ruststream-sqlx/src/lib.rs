@@ -64,6 +64,8 @@ mod lease;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod operation;
+#[cfg(feature = "outbox")]
+mod outbox;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod publish;
@@ -79,6 +81,11 @@ mod walk;
 
 #[cfg(feature = "mysql")]
 pub use self::mysql::MySql;
+#[cfg(feature = "outbox")]
+pub use self::outbox::{
+    Lag, Once, Outbox, OutboxConnection, OutboxDatabase, OutboxMessage, Parked, ParkedRecord, Receipts, Relay, Tracked,
+    TrackedMark, TrackedRecord, TrackedResend, Writing,
+};
 #[cfg(feature = "postgres")]
 pub use self::postgres::Postgres;
 #[cfg(feature = "sqlite")]

@@ -220,7 +220,7 @@ impl Running {
         // Only now: what the last handlers left to them is done, too. A moment is theirs in any case.
         self.handle.inner.services.stop();
         let services = std::mem::take(&mut self.services);
-        background::finish(services, until.max(Instant::now() + LEAST_GRACE.min(grace))).await;
+        background::finish(services, until.max(Instant::now() + LEAST_GRACE)).await;
         // Only now: a handler may have waited for an answer.
         self.handle.inner.late.shut_down().await;
         let after = hooks::run_within(grace, "after_shutdown", after_shutdown, ()).await;

@@ -1,0 +1,18 @@
+//! What the outbox promises, on a server of `MariaDB`.
+
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(dead_code, reason = "each database uses some of what they share")]
+
+mod cuts;
+mod kit;
+mod picky;
+#[path = "place/maria.rs"]
+mod place;
+mod processes;
+mod receipts;
+mod relay;
+mod stopping;
+mod tables;
+mod tools;
+mod tracked;
+mod writing;
