@@ -1,5 +1,7 @@
 //! One broker of an app with its subscriptions, its type erased once.
 
+#[cfg(feature = "testing")]
+use std::any::Any;
 use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -178,11 +180,35 @@ impl<B: Broker> Mounts<B> {
     }
 }
 
+#[cfg(feature = "testing")]
+impl<B: Broker> Mount<B> {
+    /// The broker's own source for its name, where none was given.
+    fn by_name(&self, broker: &B) -> Option<B::Source> {
+        let Subscription { definition, source, .. } = &self.subscription;
+        matches!(source, SourceChoice::ByName).then(|| broker.source(&definition.name))
+    }
+}
+
 impl<B: Broker> BrokerEntry for Mounts<B> {
     #[cfg(feature = "testing")]
     fn leave(self: Box<Self>) -> super::moving::Left {
+        let by_name: Vec<_> = self
+            .subscriptions
+            .iter()
+            .map(|mount| mount.by_name(&self.broker))
+            .collect();
+        let sources: Vec<_> = self
+            .subscriptions
+            .iter()
+            .zip(&by_name)
+            .filter_map(|(mount, by_name)| match &mount.subscription.source {
+                SourceChoice::Given(opener) => Some(opener.any()),
+                SourceChoice::ByName => by_name.as_ref().map(|source| source as &dyn Any),
+            })
+            .collect();
         super::moving::Left {
             label: label_of(&self.broker),
+            routes: self.broker.routes(&sources),
             homeless: self.subscriptions.into_iter().map(Into::into).collect(),
             publish_layers: self.publish_layers,
         }
@@ -419,6 +445,10 @@ pub(super) trait Opener<C: Connection>: Send + Sync {
 
     fn check(&self) -> Result<(), TransportError>;
 
+    /// The source itself.
+    #[cfg(feature = "testing")]
+    fn any(&self) -> &dyn Any;
+
     /// Begins a walk through the dead letters that the transport keeps.
     #[cfg(feature = "cli")]
     fn dead_letters<'a>(
@@ -443,6 +473,11 @@ impl<Src: Source> Opener<Src::Connection> for Src {
 
     fn check(&self) -> Result<(), TransportError> {
         Source::check(self)
+    }
+
+    #[cfg(feature = "testing")]
+    fn any(&self) -> &dyn Any {
+        self
     }
 
     #[cfg(feature = "cli")]

@@ -9,11 +9,13 @@ use crate::codec::Codec;
 use crate::handler::{Definition, Handler};
 use crate::publish::{PublishLayers, Publisher};
 use crate::runtime::{Observer, Settings};
-use crate::transport::Broker;
+use crate::transport::{Broker, Routes};
 
 /// A broker that is left, with those who leave it.
 pub(crate) struct Leaving {
     pub(crate) label: String,
+    /// How its server leads messages.
+    pub(crate) routes: Option<Box<dyn Routes>>,
     /// What each subscription reads, and the name of its handler.
     pub(crate) subscriptions: Vec<(Arc<str>, &'static str)>,
     /// The codec of the app.
@@ -30,6 +32,7 @@ pub(crate) struct Arriving<B: Broker> {
 /// A broker that is left, with all that is carried to another.
 pub(super) struct Left {
     pub(super) label: String,
+    pub(super) routes: Option<Box<dyn Routes>>,
     pub(super) homeless: Vec<Homeless>,
     pub(super) publish_layers: PublishLayers,
 }
@@ -71,12 +74,14 @@ impl RustStream {
         for left in std::mem::take(&mut self.brokers) {
             let Left {
                 label,
+                routes,
                 homeless,
                 publish_layers,
             } = left.leave();
             let subscriptions = homeless.iter().map(|one| (one.name.clone(), one.definition.handler));
             let Arriving { broker, seats } = find(Leaving {
                 label,
+                routes,
                 subscriptions: subscriptions.collect(),
                 codec: self.options.codec.clone(),
             });

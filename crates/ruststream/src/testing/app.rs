@@ -17,6 +17,7 @@ use crate::app::{AppError, AppHandle, Arriving, Leaving, Running, RustStream};
 use crate::memory::{MemoryBroker, Queue};
 use crate::publish::Client;
 use crate::runtime::Observer;
+use crate::transport::Routes;
 
 /// An app under test: it runs in process, with the in-process broker in the place of each of its own.
 ///
@@ -24,7 +25,8 @@ use crate::runtime::Observer;
 /// that one, unless it selects [another](Self::broker).
 ///
 /// Every subscription reads a queue of the name that its own source has. Where several on one broker have the same name, as
-/// groups of one stream have, each gets a copy of every message. Names that nobody reads take in what is published to them
+/// groups of one stream have, each gets a copy of every message; several that read one queue of RabbitMQ share its messages. What is
+/// published to an exchange is led to queues as the app has declared and bound them. Names that nobody reads take in what is published to them
 /// without a bound, and [`published`](TestBroker::published) tells it.
 ///
 /// Dropping it begins a shutdown without waiting for it, and prints the [transcript](Self::transcript) if the test panics.
@@ -210,14 +212,17 @@ impl TestApp {
 fn seat(leaving: Leaving, number: usize, journal: &Arc<Journal>) -> (TestBroker, Arriving<StandIn>) {
     let Leaving {
         label,
+        routes,
         subscriptions,
         codec,
     } = leaving;
+    let routes: Option<Arc<dyn Routes>> = routes.map(Into::into);
     let stand_in = StandIn {
         label,
         number,
         memory: MemoryBroker::new().capacity(usize::MAX).payload_limit(usize::MAX),
         journal: journal.clone(),
+        routes,
     };
     let mut readers: HashMap<Arc<str>, usize> = HashMap::new();
     for (name, _) in &subscriptions {
@@ -226,7 +231,8 @@ fn seat(leaving: Leaving, number: usize, journal: &Arc<Journal>) -> (TestBroker,
     let mut seats = Vec::new();
     let mut arriving = Vec::new();
     for (name, handler) in subscriptions {
-        let queue = if readers[&name] > 1 && !MemoryBroker::is_pattern(&name) {
+        let is_shared = stand_in.routes.as_ref().is_some_and(|routes| routes.is_shared(&name));
+        let queue = if readers[&name] > 1 && !is_shared && !MemoryBroker::is_pattern(&name) {
             Queue::broadcast(&*name)
         } else {
             Queue::new(&*name)

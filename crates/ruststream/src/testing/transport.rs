@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::journal::{By, Journal};
 use crate::memory::{MemoryBroker, MemoryConnection, MemoryFetch, MemoryPublisher, MemorySettle, Queue};
 use crate::message::Outgoing;
-use crate::transport::{Broker, Capabilities, Connection, Publish, PublishError, Source, TransportError};
+use crate::transport::{Broker, Capabilities, Connection, Publish, PublishError, Routes, Source, TransportError};
 
 /// Stands in for one broker of the app.
 #[derive(Clone)]
@@ -14,6 +14,7 @@ pub(super) struct StandIn {
     pub(super) number: usize,
     pub(super) memory: MemoryBroker,
     pub(super) journal: Arc<Journal>,
+    pub(super) routes: Option<Arc<dyn Routes>>,
 }
 
 impl StandIn {
@@ -26,6 +27,7 @@ impl StandIn {
         Recording {
             inner,
             journal: self.journal.clone(),
+            routes: self.routes.clone(),
             broker: self.number,
             by,
         }
@@ -102,14 +104,58 @@ impl Source for StandInSource {
 pub(super) struct Recording {
     inner: MemoryPublisher,
     journal: Arc<Journal>,
+    routes: Option<Arc<dyn Routes>>,
     broker: usize,
     by: By,
+}
+
+impl Recording {
+    /// Publishes to where the server would lead the messages.
+    async fn publish_by(&self, routes: &dyn Routes, messages: &[Outgoing<'_>]) -> Result<(), PublishError> {
+        let mut failures = Vec::new();
+        let mut led = Vec::new();
+        for (position, message) in messages.iter().enumerate() {
+            match routes.route(message) {
+                Ok(goes) => led.push((position, goes)),
+                Err(error) => failures.push((position, error)),
+            }
+        }
+        let mut positions = Vec::new();
+        let mut copies = Vec::new();
+        for (position, goes) in &led {
+            let message = &messages[*position];
+            for queue in &goes.queues {
+                let copy = Outgoing::new(queue, message.payload())
+                    .with_headers(goes.headers.as_ref().unwrap_or(message.headers()))
+                    .with_delay(message.delay())
+                    .with_options(message.option_set());
+                positions.push(*position);
+                copies.push(match message.key() {
+                    Some(key) => copy.with_key(key),
+                    None => copy,
+                });
+            }
+        }
+        if let Err(error) = self.inner.publish(&copies).await {
+            let refused = positions.iter().enumerate();
+            failures.extend(refused.filter_map(|(place, position)| {
+                let error = error.for_message(place)?;
+                Some((*position, TransportError::new(error.kind(), error.to_string())))
+            }));
+            failures.sort_by_key(|(position, _)| *position);
+            failures.dedup_by_key(|(position, _)| *position);
+        }
+        PublishError::some(failures).map_or(Ok(()), Err)
+    }
 }
 
 impl Publish for Recording {
     async fn publish(&self, messages: &[Outgoing<'_>]) -> Result<(), PublishError> {
         let flight = self.journal.publishing(self.broker, self.by, messages);
-        let result = self.inner.publish(messages).await;
+        let result = match &self.routes {
+            None => self.inner.publish(messages).await,
+            Some(routes) => self.publish_by(&**routes, messages).await,
+        };
         flight.landed(&result);
         result
     }

@@ -1,6 +1,8 @@
 //! From settings to a live subscription: broker, connection, source.
 
-use super::{Capabilities, DeadLetters, Delivery, Fetch, Publish, Settle, TransportError};
+use std::any::Any;
+
+use super::{Capabilities, DeadLetters, Delivery, Fetch, Publish, Routes, Settle, TransportError};
 
 /// The settings of a broker, from which connections are made.
 pub trait Broker: Send + Sync + 'static {
@@ -31,6 +33,13 @@ pub trait Broker: Send + Sync + 'static {
     /// A permanent one, whose text names what is at fault and the fix.
     fn check(&self) -> Result<(), TransportError> {
         Ok(())
+    }
+
+    /// The rules by which the server leads messages to these sources and others that the broker declares, for an app that is
+    /// tested without it. Only where they are more than the name of a queue.
+    fn routes(&self, sources: &[&dyn Any]) -> Option<Box<dyn Routes>> {
+        let _ = sources;
+        None
     }
 
     /// Connects, within a deadline of the broker's own.
