@@ -1,14 +1,16 @@
 //! The settings of a server.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::uri::AMQPUri;
-use ruststream::transport::{Broker, TransportError};
+use ruststream::transport::{Broker, Routes, TransportError};
 
 use crate::check;
 use crate::connection::LapinConnection;
 use crate::queue::{Queue, QueueType};
+use crate::routes::Declarations;
 use crate::settings::Settings;
 use crate::topology::{Declared, Topology};
 
@@ -155,6 +157,10 @@ impl Broker for LapinBroker {
 
     fn reply_source(&self, name: &str) -> Queue {
         Queue::direct_reply(name)
+    }
+
+    fn routes(&self, sources: &[&dyn Any]) -> Option<Box<dyn Routes>> {
+        Some(Box::new(Declarations::new(&self.settings, sources)))
     }
 
     fn check(&self) -> Result<(), TransportError> {

@@ -58,6 +58,7 @@ mod properties;
 mod publish;
 mod queue;
 mod replies;
+mod routes;
 mod session;
 mod settings;
 mod settle;

@@ -175,7 +175,7 @@ impl Outbox {
             let failed = |place| failures.iter().any(|(known, _)| *known == first + place);
             let place = (0..group.len()).find(|place| group[*place].is(&returned) && !failed(*place));
             if let Some(place) = place {
-                failures.push((first + place, self.unroutable(&group[place])));
+                failures.push((first + place, unroutable(&group[place], &self.settings.label)));
             }
         }
         if !late && channel.stands() {
@@ -202,21 +202,6 @@ impl Outbox {
             ),
             _ => told,
         }
-    }
-
-    fn unroutable(&self, letter: &Letter<'_>) -> TransportError {
-        let text = match &*letter.exchange {
-            "" => format!(
-                "there is no queue `{}` on {}: declare it, or correct the name",
-                letter.routing_key, self.settings.label
-            ),
-            exchange => format!(
-                "no queue is bound to exchange `{exchange}` on {} for routing key `{}` and these headers: bind one, or publish \
-                 without `mandatory`",
-                self.settings.label, letter.routing_key
-            ),
-        };
-        TransportError::new(ErrorKind::Unroutable, text)
     }
 
     fn is_blocked(&self, reason: &str) -> TransportError {
@@ -302,6 +287,22 @@ impl Outbox {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.remove(&spec.dead_letters);
     }
+}
+
+/// The error of a letter that reaches no queue.
+pub(crate) fn unroutable(letter: &Letter<'_>, label: &str) -> TransportError {
+    let text = match &*letter.exchange {
+        "" => format!(
+            "there is no queue `{}` on {}: declare it, or correct the name",
+            letter.routing_key, label
+        ),
+        exchange => format!(
+            "no queue is bound to exchange `{exchange}` on {} for routing key `{}` and these headers: bind one, or publish \
+             without `mandatory`",
+            label, letter.routing_key
+        ),
+    };
+    TransportError::new(ErrorKind::Unroutable, text)
 }
 
 /// The server's word on each letter; `None` where it did not come in time.

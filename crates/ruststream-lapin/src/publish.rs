@@ -15,6 +15,7 @@ use crate::outbox::{Letter, Outbox};
 use crate::properties::{self, own};
 use crate::queue::check_name;
 use crate::replies;
+use crate::settings::Settings;
 use crate::topology::check_key;
 
 /// Publishes to RabbitMQ: each message is confirmed by the server, and many are on their way at once.
@@ -33,43 +34,52 @@ impl LapinPublisher {
     }
 
     async fn letter<'a>(&self, message: &Outgoing<'a>, timestamp: u64) -> Result<Letter<'a>, TransportError> {
-        let options = message.options::<LapinPublish>();
-        let exchange = options.and_then(LapinPublish::exchange);
-        let destination = message.destination();
-        match exchange {
-            None if replies::is_address(destination) => check_key(destination)?,
-            None => check_name("the queue to publish to", destination)?,
-            Some(exchange) => {
-                check_name("the exchange to publish to", exchange)?;
-                check_key(destination)?;
-            }
-        }
-        let properties = match options {
-            Some(options) => options.properties(timestamp)?,
-            None => LapinPublish::new().properties(timestamp)?,
-        };
-        let properties = properties::encode(message.headers(), message.key(), properties)?;
-        let mut letter = Letter::to_queue(destination, properties, message.payload());
-        let mandatory = options.and_then(|options| options.mandatory);
-        letter.mandatory = mandatory.unwrap_or(self.outbox.settings.mandatory);
-        if exchange.is_none() && replies::is_address(destination) {
-            // Whoever asked may be gone; the server would say so either way.
-            letter.mandatory = false;
-        }
-        if let Some(exchange) = exchange {
-            letter.exchange = Cow::Borrowed(exchange);
-        }
+        let mut letter = prepare(&self.outbox.settings, message, timestamp)?;
         if !message.delay().is_zero() {
-            if exchange.is_some() {
-                let text = "a delay leads to a queue: publish to the queue itself, or to the exchange without a delay";
-                return Err(TransportError::new(ErrorKind::Invalid, text));
-            }
             let digits = Digits::exact(message.delay()).ok_or_else(|| delay::too_long(message.delay()))?;
-            self.outbox.delayed(&mut letter, &digits, destination).await?;
+            self.outbox.delayed(&mut letter, &digits, message.destination()).await?;
         }
         self.outbox.replies.address(&mut letter);
         Ok(letter)
     }
+}
+
+/// A message as it is sent, its delay aside.
+pub(crate) fn prepare<'a>(
+    settings: &Settings,
+    message: &Outgoing<'a>,
+    timestamp: u64,
+) -> Result<Letter<'a>, TransportError> {
+    let options = message.options::<LapinPublish>();
+    let exchange = options.and_then(LapinPublish::exchange);
+    let destination = message.destination();
+    match exchange {
+        None if replies::is_address(destination) => check_key(destination)?,
+        None => check_name("the queue to publish to", destination)?,
+        Some(exchange) => {
+            check_name("the exchange to publish to", exchange)?;
+            check_key(destination)?;
+        }
+    }
+    let properties = match options {
+        Some(options) => options.properties(timestamp)?,
+        None => LapinPublish::new().properties(timestamp)?,
+    };
+    let properties = properties::encode(message.headers(), message.key(), properties)?;
+    let mut letter = Letter::to_queue(destination, properties, message.payload());
+    let mandatory = options.and_then(|options| options.mandatory);
+    letter.mandatory = mandatory.unwrap_or(settings.mandatory);
+    if let Some(exchange) = exchange {
+        letter.exchange = Cow::Borrowed(exchange);
+        if !message.delay().is_zero() {
+            let text = "a delay leads to a queue: publish to the queue itself, or to the exchange without a delay";
+            return Err(TransportError::new(ErrorKind::Invalid, text));
+        }
+    } else if replies::is_address(destination) {
+        // Whoever asked may be gone; the server would say so either way.
+        letter.mandatory = false;
+    }
+    Ok(letter)
 }
 
 impl Outbox {

@@ -120,6 +120,27 @@ impl Exchange {
         &self.name
     }
 
+    /// Whether the app makes it.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.declaration == Declaration::Assert
+    }
+
+    /// Whether only other exchanges lead to it.
+    pub(crate) fn is_internal(&self) -> bool {
+        self.internal
+    }
+
+    /// The type whose rules it leads messages by: one that delays them has another's.
+    pub(crate) fn routes_as(&self) -> &str {
+        let delayed = self.arguments.inner().get("x-delayed-type");
+        match delayed {
+            Some(AMQPValue::LongString(kind)) if self.kind() == "x-delayed-message" => {
+                std::str::from_utf8(kind.as_bytes()).unwrap_or_default()
+            }
+            _ => self.kind(),
+        }
+    }
+
     /// Its type, in the server's word: `topic`.
     pub fn kind(&self) -> &str {
         match &self.kind {

@@ -1,4 +1,4 @@
-//! Handlers alone, without a server; and the way through the exchange, on a real one.
+//! The service without a server, its exchange included; and on a real one.
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -26,6 +26,24 @@ async fn what_cannot_be_paid_back_is_given_up_after_three_attempts() {
     assert_eq!(*books.refunds.lock().unwrap(), [Event { order: 1, cents: 500 }]);
     let dead = test.dead_letters("shop.refunds");
     assert_eq!((dead.len(), dead[0].attempts), (1, 3));
+}
+
+#[tokio::test]
+async fn an_event_is_led_to_the_queues_that_are_bound_to_it() {
+    let test = TestApp::start(service("amqp://nowhere", Books::default()))
+        .await
+        .unwrap();
+    let event = Event { order: 7, cents: 500 };
+    let events = || LapinPublish::to_exchange(EVENTS);
+    test.publish("order.cancelled", &event).options(events()).await.unwrap();
+    test.settled().await;
+    // The refund is an event, too.
+    assert_eq!(test.calls::<Event>("refund").len(), 1);
+    assert_eq!(test.calls::<Event>("audit").len(), 2);
+    assert_eq!(test.published::<Event>("order.refunded"), std::slice::from_ref(&event));
+
+    let unbound = test.publish("customer.created", &event).options(events()).await;
+    assert!(unbound.unwrap_err().first().is_unroutable());
 }
 
 async fn publish(publisher: &Publisher, kind: &'static str, event: &Event) -> Result<(), PublishError> {
