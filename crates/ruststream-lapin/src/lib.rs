@@ -64,6 +64,7 @@ mod settings;
 mod settle;
 mod stream;
 mod topology;
+mod transaction;
 mod walk;
 
 /// Properties and values of AMQP, as lapin has them.

@@ -24,6 +24,7 @@ use ruststream::transport::{ErrorKind, TransportError};
 pub struct LapinPublish {
     pub(crate) exchange: Option<String>,
     pub(crate) mandatory: Option<bool>,
+    pub(crate) transaction: bool,
     transient: bool,
     priority: Option<u8>,
     expiration: Option<Duration>,
@@ -57,6 +58,17 @@ impl LapinPublish {
     #[must_use]
     pub fn mandatory(mut self, mandatory: bool) -> Self {
         self.mandatory = Some(mandatory);
+        self
+    }
+
+    /// Sends it in a transaction of the server, with all others of the same call that say so: all are stored, or none, whatever fails or
+    /// crashes in between. One that reaches no queue is an error of its own, and the others are stored then.
+    ///
+    /// A transaction is slower than a confirm, the more so for single messages: use it where several belong together. RabbitMQ promises it
+    /// within one queue; for several queues it holds as long as the server does not end in the middle of the commit.
+    #[must_use]
+    pub fn transaction(mut self) -> Self {
+        self.transaction = true;
         self
     }
 

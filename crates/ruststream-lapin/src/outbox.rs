@@ -23,6 +23,7 @@ use crate::link::{Link, Live, Purpose};
 use crate::queue::Spec;
 use crate::replies::Replies;
 use crate::settings::Settings;
+use crate::transaction::TransactionChannel;
 
 /// How many groups are under way at a time; each has a channel, of which a connection has 2,047 by the server's default.
 const MOST_CHANNELS: usize = 256;
@@ -33,6 +34,8 @@ pub(crate) struct Letter<'a> {
     pub(crate) routing_key: Cow<'a, str>,
     /// Whether a message that reaches no queue is an error.
     pub(crate) mandatory: bool,
+    /// Whether it is sent in one transaction with others.
+    pub(crate) together: bool,
     pub(crate) properties: BasicProperties,
     pub(crate) payload: &'a [u8],
 }
@@ -44,6 +47,7 @@ impl<'a> Letter<'a> {
             exchange: Cow::Borrowed(""),
             routing_key: queue.into(),
             mandatory: true,
+            together: false,
             properties,
             payload,
         }
@@ -57,7 +61,7 @@ impl<'a> Letter<'a> {
     }
 
     /// Whether it is the message that the server gave back.
-    fn is(&self, returned: &BasicReturnMessage) -> bool {
+    pub(crate) fn is(&self, returned: &BasicReturnMessage) -> bool {
         self.mandatory
             && returned.exchange.as_str() == self.exchange
             && returned.routing_key.as_str() == self.routing_key
@@ -74,6 +78,8 @@ pub(crate) struct Outbox {
     pub(crate) delays: DelayQueues,
     pub(crate) replies: Replies,
     idle: Mutex<Vec<ConfirmChannel>>,
+    /// Channels for transactions.
+    transactions: Mutex<Vec<TransactionChannel>>,
     permits: Semaphore,
     /// Queues for dead letters that are known to be there.
     known: Mutex<HashSet<String>>,
@@ -100,6 +106,7 @@ impl Outbox {
             delays: DelayQueues::default(),
             replies: Replies::default(),
             idle: Mutex::default(),
+            transactions: Mutex::default(),
             permits: Semaphore::new(MOST_CHANNELS),
             known: Mutex::default(),
         }
@@ -107,6 +114,7 @@ impl Outbox {
 
     pub(crate) async fn close(&self) {
         self.idle().clear();
+        self.transactions().clear();
         tokio::join!(self.publishing.close(), self.consuming.close());
     }
 
@@ -211,11 +219,8 @@ impl Outbox {
 
     /// A channel that no one else publishes on.
     async fn take(&self, deadline: Instant) -> Result<(ConfirmChannel, SemaphorePermit<'_>), TransportError> {
+        let permit = self.permit(deadline).await?;
         let taking = async {
-            // The semaphore is never closed.
-            let Ok(permit) = self.permits.acquire().await else {
-                return Err(error::closed(&self.settings.label));
-            };
             let channel = loop {
                 let Some(channel) = self.idle().pop() else {
                     break self.open().await?;
@@ -224,10 +229,10 @@ impl Outbox {
                     break channel;
                 }
             };
-            Ok((channel, permit))
+            Ok::<_, TransportError>(channel)
         };
         let what = || format!("publishing on {}", self.settings.label);
-        let (channel, permit) = timeout_at(deadline, taking)
+        let channel = timeout_at(deadline, taking)
             .await
             .map_err(|_| error::late(&what(), self.settings.publish_timeout))??;
         if let Some(reason) = channel.live.blocked()
@@ -244,6 +249,23 @@ impl Outbox {
         let confirming = channel.confirm_select(ConfirmSelectOptions::default());
         self.publishing.call(&live, "asking for confirms", confirming).await?;
         Ok(ConfirmChannel { channel, live })
+    }
+
+    pub(crate) fn transactions(&self) -> MutexGuard<'_, Vec<TransactionChannel>> {
+        self.transactions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The right to use one channel more.
+    pub(crate) async fn permit(&self, deadline: Instant) -> Result<SemaphorePermit<'_>, TransportError> {
+        match timeout_at(deadline, self.permits.acquire()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            // The semaphore is never closed.
+            Ok(Err(_)) => Err(error::closed(&self.settings.label)),
+            Err(_) => {
+                let what = format!("publishing on {}", self.settings.label);
+                Err(error::late(&what, self.settings.publish_timeout))
+            }
+        }
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<ConfirmChannel>> {

@@ -44,6 +44,22 @@ impl LapinPublisher {
     }
 }
 
+impl LapinPublisher {
+    /// Notes what was refused, by its position in the call.
+    fn refuse(
+        &self,
+        refused: Vec<(usize, TransportError)>,
+        letters: &[Letter<'_>],
+        positions: &[usize],
+        failures: &mut Vec<(usize, TransportError)>,
+    ) {
+        for (place, error) in refused {
+            self.outbox.replies.unsent(&letters[place]);
+            failures.push((positions[place], error));
+        }
+    }
+}
+
 /// A message as it is sent, its delay aside.
 pub(crate) fn prepare<'a>(
     settings: &Settings,
@@ -69,6 +85,7 @@ pub(crate) fn prepare<'a>(
     let mut letter = Letter::to_queue(destination, properties, message.payload());
     let mandatory = options.and_then(|options| options.mandatory);
     letter.mandatory = mandatory.unwrap_or(settings.mandatory);
+    letter.together = options.is_some_and(|options| options.transaction);
     if let Some(exchange) = exchange {
         letter.exchange = Cow::Borrowed(exchange);
         if !message.delay().is_zero() {
@@ -118,11 +135,30 @@ impl Publish for LapinPublisher {
                 Err(error) => failures.push((position, error)),
             }
         }
-        let refused = self.outbox.send(&letters).await;
-        for (place, _) in &refused {
-            self.outbox.replies.unsent(&letters[*place]);
+        if letters.iter().any(|letter| letter.together) {
+            // A call seldom has both kinds: who has no transaction in mind need not be told apart.
+            let (mut together, mut alone) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+            for (letter, position) in letters.into_iter().zip(positions) {
+                let (letters, positions) = if letter.together { &mut together } else { &mut alone };
+                letters.push(letter);
+                positions.push(position);
+            }
+            let refused = if failures.is_empty() {
+                self.outbox.send_together(&together.0).await
+            } else {
+                // One of them may be among those that cannot be sent.
+                let stays =
+                    || TransportError::new(ErrorKind::Invalid, "another message of the transaction cannot be sent");
+                (0..together.0.len()).map(|place| (place, stays())).collect()
+            };
+            self.refuse(refused, &together.0, &together.1, &mut failures);
+            let refused = self.outbox.send(&alone.0).await;
+            self.refuse(refused, &alone.0, &alone.1, &mut failures);
+            failures.sort_by_key(|(position, _)| *position);
+        } else {
+            let refused = self.outbox.send(&letters).await;
+            self.refuse(refused, &letters, &positions, &mut failures);
         }
-        failures.extend(refused.into_iter().map(|(place, error)| (positions[place], error)));
         PublishError::some(failures).map_or(Ok(()), Err)
     }
 }

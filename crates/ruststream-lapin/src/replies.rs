@@ -202,6 +202,7 @@ async fn ask_again(outbox: &Outbox, place: &str) {
                 exchange: asked.exchange.as_str().into(),
                 routing_key: asked.routing_key.as_str().into(),
                 mandatory: asked.mandatory,
+                together: false,
                 properties: asked.properties.clone(),
                 payload: &asked.payload,
             })
