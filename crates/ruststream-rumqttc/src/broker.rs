@@ -13,10 +13,11 @@ use crate::connection::MqttConnection;
 use crate::filter::TopicFilter;
 use crate::settings::{ClientId, Settings};
 use crate::topic;
+use crate::wire::MqttVersion;
 
 const PORT: u16 = 1883;
 
-/// A server of MQTT 5.
+/// A server of MQTT 5 or 3.1.1.
 ///
 /// # Examples
 ///
@@ -54,6 +55,7 @@ impl MqttBroker {
                 address,
                 label: label.into(),
                 login,
+                version: MqttVersion::V5,
                 client_id: ClientId::Unique("ruststream".to_owned()),
                 clean_start: false,
                 session_expiry: Duration::from_mins(5),
@@ -69,6 +71,18 @@ impl MqttBroker {
                 will: None,
             },
         }
+    }
+
+    /// Sets the version that is spoken with the server: [`MqttVersion::V5`] unless set.
+    ///
+    /// With [`MqttVersion::V3_1_1`], headers travel in an envelope around the payload (JSON without headers of its own stays as it is), and
+    /// what the old version cannot do is an error: an expiry at the publish, `no_local`, `retain_as_published` and rules for retained
+    /// messages when the subscription is opened. The server keeps a session until this client closes it; of a process that was killed,
+    /// until `persistent_client_expiration` of Mosquitto, or what it is called elsewhere, ends it.
+    #[must_use]
+    pub fn version(mut self, version: MqttVersion) -> Self {
+        self.settings.version = version;
+        self
     }
 
     /// Gives the client a name of its own that stays, and with it a session that outlives the process: what is published while it is

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::RetainForwardRule;
-use ruststream::transport::{Capabilities, Source, TransportError};
+use ruststream::transport::{Capabilities, ErrorKind, Source, TransportError};
 use tokio::sync::Notify;
 
 use crate::connection::MqttConnection;
@@ -12,6 +12,7 @@ use crate::fetch::{MqttFetch, Subscription};
 use crate::filters::{Standing, Wanted};
 use crate::settle::MqttSettle;
 use crate::topic;
+use crate::wire::MqttVersion;
 
 /// A filter of topics, with wildcards or without: `orders/new`, `devices/+/state`, `logs/#`.
 ///
@@ -89,6 +90,28 @@ impl TopicFilter {
     }
 }
 
+impl TopicFilter {
+    /// What the old version cannot do.
+    fn check_old(&self) -> Result<(), TransportError> {
+        let wanted = &self.wanted;
+        let asked = [
+            (wanted.no_local, "no_local"),
+            (wanted.retain_as_published, "retain_as_published"),
+            (wanted.retained != RetainForwardRule::OnEverySubscribe, "retained"),
+        ];
+        match asked.iter().find(|(asked, _)| *asked) {
+            None => Ok(()),
+            Some((_, setting)) => {
+                let text = format!(
+                    "the filter `{}` is set to .{setting}(..), which MQTT 3.1.1 does not have: leave it out, or speak MQTT 5 with the server",
+                    self.name
+                );
+                Err(TransportError::new(ErrorKind::Invalid, text))
+            }
+        }
+    }
+}
+
 impl Source for TopicFilter {
     type Connection = MqttConnection;
     type Fetch = MqttFetch;
@@ -111,7 +134,7 @@ impl Source for TopicFilter {
                     "the filter `{}` has a group and leaves out its own messages; MQTT has no such thing: leave out `no_local`",
                     self.name
                 );
-                return Err(TransportError::new(ruststream::transport::ErrorKind::Invalid, text));
+                return Err(TransportError::new(ErrorKind::Invalid, text));
             }
         }
         Ok(())
@@ -120,10 +143,23 @@ impl Source for TopicFilter {
     async fn open(&self, connection: &MqttConnection) -> Result<(MqttFetch, MqttSettle), TransportError> {
         self.check()?;
         let shared = connection.shared();
+        if shared.settings.version == MqttVersion::V3_1_1 {
+            self.check_old()?;
+        }
         shared.up().await?;
         let notify = Arc::new(Notify::new());
         let subscription = {
             let mut state = shared.state();
+            if shared.settings.version == MqttVersion::V3_1_1
+                && let Some(other) = state.inbound.filters.in_the_way(&self.wanted.path)
+            {
+                let text = format!(
+                    "`{}` and `{other}` have topics in common, and one of them is shared; MQTT 3.1.1 does not tell which of them a message \
+                     is for: mount one of them on a broker of its own, or speak MQTT 5 with the server",
+                    self.wanted.path
+                );
+                return Err(TransportError::new(ErrorKind::Invalid, text));
+            }
             let filter = state.inbound.filters.want(&self.wanted);
             let number = state.inbound.open(filter, notify.clone());
             Arc::new(Subscription {

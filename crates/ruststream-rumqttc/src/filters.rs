@@ -100,6 +100,17 @@ impl Filters {
         number
     }
 
+    /// A filter that a topic of this one is for too, where one of them has a group: without subscription identifiers nobody could tell
+    /// of a message to which of the two it goes.
+    pub(crate) fn in_the_way(&self, path: &str) -> Option<&str> {
+        let (group, filter) = topic::split_group(path);
+        let others = self.entries.values().filter(|entry| entry.wanted.path != path);
+        others
+            .filter(|entry| entry.shared || group.is_some())
+            .find(|entry| topic::overlap(topic::split_group(&entry.wanted.path).1, filter))
+            .map(|entry| entry.wanted.path.as_str())
+    }
+
     pub(crate) fn join(&mut self, filter: u32, subscription: u32) {
         if let Some(entry) = self.entries.get_mut(&filter) {
             entry.members.push(subscription);

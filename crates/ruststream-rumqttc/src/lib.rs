@@ -1,4 +1,4 @@
-//! MQTT 5 for `RustStream`, on the packets of rumqttc.
+//! MQTT 5 and 3.1.1 for `RustStream`, on the packets of rumqttc.
 //!
 //! # What is promised
 //!
@@ -56,6 +56,7 @@ mod settings;
 mod settle;
 mod shared;
 mod topic;
+mod wire;
 
 /// Words of MQTT, as rumqttc has them.
 pub use rumqttc::v5::mqttbytes::QoS;
@@ -71,4 +72,5 @@ pub use self::{
     options::MqttOptions,
     publish::MqttPublisher,
     settle::MqttSettle,
+    wire::MqttVersion,
 };

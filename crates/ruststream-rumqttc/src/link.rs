@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use rumqttc::v5::mqttbytes::Error as PacketError;
 use rumqttc::v5::mqttbytes::v5::{
     ConnAck, Connect, ConnectProperties, ConnectReturnCode, Disconnect, DisconnectProperties, DisconnectReasonCode,
     Packet,
@@ -20,6 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::error::{Failure, ended_link, refused_link};
 use crate::settings::{ClientId, Settings};
 use crate::shared::{Ending, Shared};
+use crate::wire::{MqttVersion, Reader};
 
 /// How much is read at once. What is in hand keeps the piece that it came in.
 const PIECE: usize = 16 * 1024;
@@ -37,6 +37,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 struct Link {
     stream: TcpStream,
     inbox: BytesMut,
+    packets: Reader,
     answer: ConnAck,
 }
 
@@ -56,17 +57,30 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
         ClientId::Fixed(name) => name.clone(),
         ClientId::Unique(prefix) => format!("{prefix}-{:016x}", fastrand::u64(..)),
     };
-    let mut clean = settings.clean_start || !settings.is_lasting();
+    // In MQTT 3.1.1, a session that begins clean ends with its link; one that is to outlast links has to begin otherwise.
+    let is_old = settings.version == MqttVersion::V3_1_1;
+    let mut to_clear = is_old && settings.clean_start && settings.is_lasting();
+    let mut clean = if is_old {
+        settings.session_expiry.is_zero()
+    } else {
+        settings.clean_start || !settings.is_lasting()
+    };
     let (mut failures, mut takeovers, mut silent) = (0, 0, 0);
     loop {
-        let opening = timeout(settings.connect_timeout, Link::open(&settings, &client_id, clean));
+        let opening = timeout(settings.connect_timeout, async {
+            if to_clear {
+                clear_session(&settings, &client_id).await?;
+            }
+            Link::open(&settings, &client_id, clean).await
+        });
         let opened = tokio::select! {
             opened = opening => opened,
             () = ended(&shared) => break,
         };
         let end = match opened {
             Ok(Ok(link)) => {
-                clean = false;
+                to_clear = false;
+                clean &= is_old;
                 shared.link_made(&link.answer);
                 let began = Instant::now();
                 let end = link.serve(&shared, &settings).await;
@@ -97,7 +111,12 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
             end => end,
         };
         let wait = match end {
-            End::Closed | End::Silently(_) => break,
+            End::Closed | End::Silently(_) => {
+                if is_old && !clean && !settings.is_lasting() && shared.state().ending == Ending::Told {
+                    let _ = timeout(FAREWELL, clear_session(&settings, &client_id)).await;
+                }
+                break;
+            }
             End::Lost(failure) => {
                 failures += 1;
                 shared.link_lost(failure);
@@ -116,6 +135,15 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
         }
     }
     shared.has_ended();
+}
+
+/// Has the server throw a session away: MQTT 3.1.1 has no other word for it.
+async fn clear_session(settings: &Settings, client_id: &str) -> Result<(), Failure> {
+    let mut link = Link::open(settings, client_id, true).await?;
+    let mut out = BytesMut::new();
+    say_farewell(&mut out, settings);
+    let written = link.stream.write_all(&out).await;
+    written.map_err(|error| broken(settings, &error))
 }
 
 fn wait((first, most): (Duration, Duration), failures: u32) -> Duration {
@@ -158,23 +186,21 @@ impl Link {
             }),
         };
         let mut out = BytesMut::new();
-        Packet::Connect(connect, settings.will.clone(), settings.login.clone())
-            .write(&mut out, None)
-            .map_err(|error| {
-                Failure::new(
-                    ErrorKind::Invalid,
-                    format!("{label}: the greeting cannot be written: {error}"),
-                )
-            })?;
+        let (will, login) = (settings.will.clone(), settings.login.clone());
+        settings.version.write_connect(connect, will, login, &mut out)?;
         stream.write_all(&out).await.map_err(broken)?;
 
         let mut inbox = BytesMut::with_capacity(PIECE);
+        let mut packets = Reader::new(settings.version, settings.maximum_packet);
         let answer = loop {
-            match next_packet(&mut inbox, settings)? {
+            match next_packet(&mut packets, &mut inbox, settings)? {
                 Some(Packet::ConnAck(answer)) => break answer,
                 Some(Packet::Disconnect(told)) => return Err(ended_link(label, told.reason_code)),
                 Some(_) => {
-                    let text = format!("{label} answers, but not as a server of MQTT 5 does");
+                    let text = format!(
+                        "{label} answers, but not as a server of {} does",
+                        settings.version.name()
+                    );
                     return Err(Failure::new(ErrorKind::Incompatible, text));
                 }
                 None if stream.read_buf(&mut inbox).await.map_err(broken)? == 0 => {
@@ -187,7 +213,12 @@ impl Link {
         if answer.code != ConnectReturnCode::Success {
             return Err(refused_link(label, answer.code));
         }
-        Ok(Self { stream, inbox, answer })
+        Ok(Self {
+            stream,
+            inbox,
+            packets,
+            answer,
+        })
     }
 
     /// Reads and writes until the link or the connection ends.
@@ -207,7 +238,7 @@ impl Link {
                 let mut state = shared.state();
                 let mut told = false;
                 loop {
-                    match next_packet(&mut self.inbox, settings) {
+                    match next_packet(&mut self.packets, &mut self.inbox, settings) {
                         Ok(Some(packet)) => match state.take_in(packet, &settings.label) {
                             Ok(tell) => told |= tell,
                             Err(failure) if failure.text.contains("SessionTakenOver") => {
@@ -305,31 +336,25 @@ fn say_farewell(out: &mut BytesMut, settings: &Settings) {
         reason_code: DisconnectReasonCode::NormalDisconnection,
         properties: properties.session_expiry_interval.is_some().then_some(properties),
     };
-    let _ = farewell.write(out);
+    settings.version.write_disconnect(&farewell, out);
 }
 
 /// The next whole packet of what has been read.
-fn next_packet(inbox: &mut BytesMut, settings: &Settings) -> Result<Option<Packet>, Failure> {
+fn next_packet(packets: &mut Reader, inbox: &mut BytesMut, settings: &Settings) -> Result<Option<Packet>, Failure> {
     // A DISCONNECT may leave out its properties, and even its reason (section 3.14.2): rumqttc reads neither.
-    if let [0xe0, length @ 0..=1, rest @ ..] = &inbox[..]
+    if settings.version == MqttVersion::V5
+        && let [0xe0, length @ 0..=1, rest @ ..] = &inbox[..]
         && rest.len() >= usize::from(*length)
     {
         let code = rest.first().filter(|_| *length == 1).copied().unwrap_or_default();
         let code = DisconnectReasonCode::try_from(code).unwrap_or(DisconnectReasonCode::UnspecifiedError);
         return Err(ended_link(&settings.label, code));
     }
-    match Packet::read(inbox, Some(settings.maximum_packet)) {
-        Ok(packet) => Ok(Some(packet)),
-        Err(PacketError::InsufficientBytes(more)) => {
-            inbox.reserve(more);
-            Ok(None)
-        }
-        Err(error) => Err(Failure::new(
-            ErrorKind::Unavailable,
-            format!(
-                "{} sent what cannot be read ({error}); the link is made anew",
-                settings.label
-            ),
-        )),
-    }
+    packets.next(inbox).map_err(|error| {
+        let text = format!(
+            "{} sent what cannot be read ({error}); the link is made anew",
+            settings.label
+        );
+        Failure::new(ErrorKind::Unavailable, text)
+    })
 }

@@ -11,6 +11,7 @@ use ruststream::transport::{ErrorKind, TransportError};
 use tokio::sync::Notify;
 
 use crate::error::refused_publish;
+use crate::wire::MqttVersion;
 
 /// How many messages are on their way to the server at most; it may ask for less.
 const WINDOW: usize = 1024;
@@ -64,6 +65,7 @@ struct Limits {
 }
 
 pub(crate) struct Outbound {
+    version: MqttVersion,
     waiting: VecDeque<Flight>,
     flying: HashMap<u16, Flight>,
     /// Packet ids of calls that are no publishes.
@@ -129,8 +131,9 @@ impl Group {
 }
 
 impl Outbound {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(version: MqttVersion) -> Self {
         Self {
+            version,
             waiting: VecDeque::new(),
             flying: HashMap::new(),
             calls: HashSet::new(),
@@ -206,7 +209,10 @@ impl Outbound {
                     continue;
                 }
                 if flight.letter.publish.qos == QoS::AtMostOnce {
-                    let written = flight.letter.publish.write(out).map(drop).map_err(unwritable);
+                    let written = self
+                        .version
+                        .write_publish(&flight.letter.publish, out)
+                        .map_err(unwritable);
                     flight.letter.group.end(flight.letter.place, written.err());
                     continue;
                 }
@@ -219,10 +225,10 @@ impl Outbound {
             let id = flight.letter.publish.pkid;
             let length = out.len();
             let written = if flight.stage == Stage::Received {
-                PubRel::new(id, None).write(out)
+                PubRel::new(id, None).write(out).map(drop)
             } else {
                 flight.letter.publish.dup = flight.stage == Stage::Sent;
-                flight.letter.publish.write(out)
+                self.version.write_publish(&flight.letter.publish, out)
             };
             if let Err(error) = written {
                 out.truncate(length);
@@ -348,7 +354,7 @@ impl Limits {
     }
 }
 
-fn unwritable(error: rumqttc::v5::mqttbytes::Error) -> TransportError {
+pub(crate) fn unwritable(error: rumqttc::v5::mqttbytes::Error) -> TransportError {
     TransportError::new(
         ErrorKind::TooLarge,
         "a message is too large for a packet of MQTT, 256 MiB",

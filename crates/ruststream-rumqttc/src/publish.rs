@@ -11,8 +11,9 @@ use ruststream::transport::{ErrorKind, Publish, PublishError, TransportError};
 use tokio::time::timeout;
 
 use crate::options::MqttOptions;
-use crate::outbound::{Group, Letter};
+use crate::outbound::{Group, Letter, unwritable};
 use crate::shared::{Shared, Status};
+use crate::wire::MqttVersion;
 use crate::{properties, topic};
 
 /// Publishes to topics: each message is acknowledged by the server, save at QoS 0, and many are on their way at once.
@@ -39,6 +40,13 @@ impl MqttPublisher {
             return Err(TransportError::new(ErrorKind::Invalid, text));
         }
         let options = message.options::<MqttOptions>();
+        let version = self.shared.settings.version;
+        if version == MqttVersion::V3_1_1 && options.is_some_and(|options| options.expiry.is_some()) {
+            let text = format!(
+                "a message to `{name}` is to expire, which MQTT 3.1.1 does not do: leave `expiry` out, or speak MQTT 5 with the server"
+            );
+            return Err(TransportError::new(ErrorKind::Invalid, text));
+        }
         let mut found = PublishProperties::default();
         properties::encode(message.headers(), message.key(), &mut found)?;
         if let Some(options) = options {
@@ -47,7 +55,7 @@ impl MqttPublisher {
                 .map(|expiry| u32::try_from(expiry.as_secs()).unwrap_or(u32::MAX));
             found.payload_format_indicator = options.text.then_some(1);
         }
-        Ok(Packet {
+        let packet = Packet {
             qos: options
                 .and_then(|options| options.quality)
                 .unwrap_or(self.shared.settings.quality),
@@ -56,7 +64,8 @@ impl MqttPublisher {
             payload: Bytes::copy_from_slice(message.payload()),
             properties: (found != PublishProperties::default()).then_some(found),
             ..Packet::default()
-        })
+        };
+        version.sealed(packet).map_err(unwritable)
     }
 
     fn late(&self, most: Duration) -> TransportError {

@@ -7,12 +7,15 @@ use std::time::Duration;
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{LastWill, Login};
 
+use crate::wire::MqttVersion;
+
 #[derive(Clone)]
 pub(crate) struct Settings {
     /// Host and port, or why the URL has none; told when connecting.
     pub(crate) address: Result<(String, u16), String>,
     /// The server for people: without the password.
     pub(crate) label: Arc<str>,
+    pub(crate) version: MqttVersion,
     pub(crate) login: Option<Login>,
     pub(crate) client_id: ClientId,
     pub(crate) clean_start: bool,

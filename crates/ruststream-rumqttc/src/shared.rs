@@ -3,9 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
-use rumqttc::v5::mqttbytes::v5::{
-    ConnAck, Packet, PingReq, Subscribe, SubscribeProperties, SubscribeReasonCode, Unsubscribe,
-};
+use rumqttc::v5::mqttbytes::v5::{ConnAck, Packet, PingReq, SubscribeReasonCode};
 use ruststream::transport::{ErrorKind, TransportError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
@@ -15,6 +13,7 @@ use crate::filters::Standing;
 use crate::inbound::Inbound;
 use crate::outbound::Outbound;
 use crate::settings::Settings;
+use crate::wire::MqttVersion;
 
 pub(crate) struct Shared {
     pub(crate) settings: Arc<Settings>,
@@ -36,6 +35,7 @@ pub(crate) enum Status {
 }
 
 pub(crate) struct State {
+    version: MqttVersion,
     /// Counts the links; receipts of an earlier one are stale.
     pub(crate) epoch: u32,
     pub(crate) up: bool,
@@ -62,14 +62,16 @@ pub(crate) enum Ending {
 impl Shared {
     pub(crate) fn new(settings: Arc<Settings>) -> Self {
         let buffer = usize::from(settings.receive_maximum);
+        let version = settings.version;
         Self {
             settings,
             state: Mutex::new(State {
+                version,
                 epoch: 0,
                 up: false,
                 lost: None,
                 inbound: Inbound::new(buffer),
-                outbound: Outbound::new(),
+                outbound: Outbound::new(version),
                 ending: Ending::No,
                 pings: (0, 0),
                 ping_due: false,
@@ -266,24 +268,14 @@ impl State {
         if std::mem::take(&mut self.ping_due) {
             let _ = PingReq::write(out);
         }
+        let version = self.version;
         let Self { inbound, outbound, .. } = self;
         while let Some((packet_id, number, filter)) = inbound.filters.next_to_ask(|| outbound.call_id()) {
-            let id = usize::try_from(number).ok();
-            let mut subscribe = Subscribe::new(
-                filter,
-                Some(SubscribeProperties {
-                    id,
-                    user_properties: Vec::new(),
-                }),
-            );
-            subscribe.pkid = packet_id;
-            let _ = subscribe.write(out);
+            version.write_subscribe(packet_id, number, filter, out);
         }
         while let Some(path) = inbound.filters.next_to_drop() {
             let Some(packet_id) = outbound.call_id() else { break };
-            let mut unsubscribe = Unsubscribe::new(path, None);
-            unsubscribe.pkid = packet_id;
-            let _ = unsubscribe.write(out);
+            version.write_unsubscribe(packet_id, path, out);
         }
         outbound.fill(out);
     }

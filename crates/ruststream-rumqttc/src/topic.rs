@@ -108,6 +108,18 @@ pub(crate) fn matched<'a>(filter: &str, topic: &'a str) -> Option<Vec<&'a str>> 
     rest.is_none().then_some(found)
 }
 
+/// Whether there can be a topic that is for both filters.
+pub(crate) fn overlap(one: &str, other: &str) -> bool {
+    let (mut one, mut other) = (one.split('/'), other.split('/'));
+    loop {
+        match (one.next(), other.next()) {
+            (Some("#"), _) | (_, Some("#")) | (None, None) => return true,
+            (Some(left), Some(right)) if left == right || left == "+" || right == "+" => {}
+            _ => return false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,6 +144,22 @@ mod tests {
             ("+/x", "ü/x", Some(vec!["ü"])),
         ] {
             assert_eq!(matched(filter, topic), expected, "{filter} {topic}");
+        }
+    }
+
+    #[test]
+    fn filters_overlap_where_a_topic_is_for_both() {
+        for (one, other, expected) in [
+            ("a/+", "a/b", true),
+            ("a/+/c", "+/b/+", true),
+            ("a/#", "a", true),
+            ("#", "x/y", true),
+            ("a/+", "a", false),
+            ("a/b", "a/c", false),
+            ("a/+/c", "a/b", false),
+        ] {
+            assert_eq!(overlap(one, other), expected, "{one} {other}");
+            assert_eq!(overlap(other, one), expected, "{other} {one}");
         }
     }
 

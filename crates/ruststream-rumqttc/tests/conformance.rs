@@ -5,15 +5,15 @@
 use std::time::Duration;
 
 use ruststream::conformance::{Features, Harness};
-use ruststream_rumqttc::{MqttBroker, QoS};
+use ruststream_rumqttc::{MqttBroker, MqttVersion, QoS};
 use servers::{Kind, Proxy};
 
 /// The server that all tests share, through a proxy that can cut the links.
-struct Server<const SHARED: bool, const QUALITY: u8> {
+struct Server<const SHARED: bool, const QUALITY: u8, const OLD: bool = false> {
     proxy: Proxy,
 }
 
-impl<const SHARED: bool, const QUALITY: u8> Harness for Server<SHARED, QUALITY> {
+impl<const SHARED: bool, const QUALITY: u8, const OLD: bool> Harness for Server<SHARED, QUALITY, OLD> {
     type Broker = MqttBroker;
 
     async fn start() -> Self {
@@ -31,6 +31,11 @@ impl<const SHARED: bool, const QUALITY: u8> Harness for Server<SHARED, QUALITY> 
             QoS::AtLeastOnce
         };
         let broker = MqttBroker::new(format!("mqtt://127.0.0.1:{}", self.proxy.port())).quality(quality);
+        let broker = if OLD {
+            broker.version(MqttVersion::V3_1_1)
+        } else {
+            broker
+        };
         if SHARED { broker.group("checks") } else { broker }
     }
 
@@ -65,4 +70,22 @@ mod exactly_once {
     use super::*;
 
     ruststream::conformance::suite!(Server<false, 2>);
+}
+
+mod old_topics {
+    use super::*;
+
+    ruststream::conformance::suite!(Server<false, 1, true>);
+}
+
+mod old_groups {
+    use super::*;
+
+    ruststream::conformance::suite!(Server<true, 1, true>);
+}
+
+mod old_exactly_once {
+    use super::*;
+
+    ruststream::conformance::suite!(Server<false, 2, true>);
 }
