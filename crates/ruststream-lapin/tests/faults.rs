@@ -385,6 +385,54 @@ async fn nothing_stays_unacked_after_twenty_lost_links_under_load() {
     place.running.shutdown().await.unwrap();
 }
 
+/// A handler that is slower than the server grants is told apart from other troubles, and what it had comes again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_the_server_gave_up_waiting_for_is_told_so_and_heals() {
+    let server = server();
+    for (name, value) in [("consumer_timeout", "1000"), ("channel_tick_interval", "500")] {
+        let set = format!("application:set_env(rabbit, {name}, {value}).");
+        server.rabbitmqctl(&["eval", &set]).unwrap();
+    }
+    let connection = broker(server.port()).connect().await.unwrap();
+    let (mut fetch, mut settle) = Queue::new("slow").open(&connection).await.unwrap();
+    assert_eq!(answer(&connection, "slow", b"1").await, None);
+    let mut in_hand = Vec::new();
+    fetch.fetch(1, &mut in_hand).await.unwrap();
+    let told = timeout(PATIENCE, fetch.fetch(1, &mut in_hand))
+        .await
+        .expect("the server waits");
+    let error = told.unwrap_err();
+    assert!(
+        error.is_transient() && error.to_string().contains("consumer_timeout"),
+        "{error}"
+    );
+
+    let mut again = Vec::new();
+    let came_again = async {
+        while again.is_empty() {
+            if fetch.fetch(1, &mut again).await.is_err() {
+                sleep(Duration::from_millis(50)).await;
+            }
+        }
+    };
+    timeout(RESUME, came_again).await.expect("it did not come again");
+    assert_eq!(again[0].attempt(), 2);
+    let mut late = in_hand
+        .drain(..)
+        .map(|delivery| (delivery.into_receipt(), Verdict::Ack))
+        .collect();
+    assert_eq!(settle.settle(&mut late).await.unwrap().stale, 1);
+    let mut finished = again
+        .drain(..)
+        .map(|delivery| (delivery.into_receipt(), Verdict::Ack))
+        .collect();
+    assert_eq!(settle.settle(&mut finished).await.unwrap().stale, 0);
+    fetch.close().await.unwrap();
+    settle.close().await.unwrap();
+    assert_eq!(of_queue(&server, "slow", "messages"), 0);
+    connection.close().await;
+}
+
 /// C52: a queue that is there with other arguments is one clear error that names the argument; taken as it is, it works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_declared_otherwise_is_an_error_that_names_the_argument() {
