@@ -89,10 +89,13 @@ impl<T> Batch<T> {
             messages: Vec::with_capacity(decided.len()),
             undecodable: Vec::new(),
         };
-        for (place, one) in decided.enumerate() {
+        for one in decided {
             match one {
                 Ok(message) => batch.messages.push(message),
-                Err(outcome) => batch.undecodable.push((place, outcome)),
+                Err(outcome) => {
+                    let place = batch.messages.len() + batch.undecodable.len();
+                    batch.undecodable.push((place, outcome));
+                }
             }
         }
         if batch.messages.is_empty() {

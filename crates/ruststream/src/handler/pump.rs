@@ -98,14 +98,15 @@ impl<H: Single<S>, S: Send + Sync + 'static> Pump for SinglePump<H, S> {
         Box::pin(async move {
             let (handler, scope) = &*shared;
             loop {
-                let Some((in_hand, desk)) = hand.next() else {
+                // Looked at where it was put, and so the call: neither is moved for each message.
+                let mut taken = hand.next();
+                let Some((in_hand, desk)) = &mut taken else {
                     if poll_fn(|cx| hand.poll_ready(cx)).await {
                         continue;
                     }
                     break;
                 };
-                let call = Call::new(&in_hand, scope);
-                let ended = watched(handler.call(call), desk).await;
+                let ended = watched(pin!(handler.call(Call::new(in_hand, scope))), *desk).await;
                 if matches!(ended, Ended::Said(Outcome::Said(HandlerOutcome::Ack))) {
                     // Nothing in it needs a drop, and finding that out for every message is not free.
                     std::mem::forget(ended);
@@ -150,7 +151,7 @@ impl<H: Batched<S>, S: Send + Sync + 'static> Pump for BatchPump<H, S> {
                 };
                 let mut calls: Vec<Call<'_, S>> = emptied(spare_calls);
                 calls.extend(taken.iter().map(|in_hand| Call::new(in_hand, scope)));
-                let ended = watched(handler.call(&calls), desk).await;
+                let ended = watched(pin!(handler.call(&calls)), desk).await;
                 spare_calls = emptied(calls);
                 spare_taken = emptied(taken);
                 if scope.publisher.layers().is_empty() {
@@ -176,7 +177,7 @@ fn emptied<A, B>(mut list: Vec<A>) -> Vec<B> {
 fn finish_in_layers<'a>(hand: &'a mut dyn Hand, layers: &'a PublishLayers, ended: Ended<Outcome>) -> Finishing<'a> {
     Box::pin(async move {
         let ended = match ended {
-            Ended::Said(outcome) => watched(before_reply(layers, outcome), hand.desk()).await,
+            Ended::Said(outcome) => watched(pin!(before_reply(layers, outcome)), hand.desk()).await,
             interrupted @ Ended::Interrupted(_) => interrupted,
         };
         hand.finish(ended);
@@ -192,7 +193,9 @@ fn finish_batch_in_layers<'a>(
 ) -> Finishing<'a> {
     Box::pin(async move {
         let ended = match ended {
-            Ended::Said(BatchOutcome::Each(outcomes)) => watched(before_replies(layers, outcomes), hand.desk()).await,
+            Ended::Said(BatchOutcome::Each(outcomes)) => {
+                watched(pin!(before_replies(layers, outcomes)), hand.desk()).await
+            }
             other => other,
         };
         hand.finish_batch(ended);
@@ -228,8 +231,7 @@ async fn before_replies(layers: &PublishLayers, outcomes: Vec<Outcome>) -> Batch
 
 /// Runs a call to its end, or until the desk interrupts it. A panic anywhere in it, or in the drop of what it holds, ends the
 /// worker's task; the hand then shows what it was about (see `runtime::subscription`). So nothing is paid for it per message.
-async fn watched<T>(call: impl Future<Output = T>, desk: &mut dyn Desk) -> Ended<T> {
-    let mut call = pin!(call);
+async fn watched<T>(mut call: Pin<&mut impl Future<Output = T>>, desk: &mut dyn Desk) -> Ended<T> {
     poll_fn(|cx| match call.as_mut().poll(cx) {
         Poll::Ready(outcome) => Poll::Ready(Ended::Said(outcome)),
         Poll::Pending => match desk.poll_interrupt(cx) {

@@ -141,7 +141,7 @@ impl Held {
             slot.attempts = attempt;
             slot.holder = holder;
             slot.lease_end = lease_end;
-            let unfinished = std::mem::take(&mut slot.unfinished);
+            let unfinished = u32::from(std::mem::take(&mut slot.unfinished));
             MemoryDelivery {
                 message: Arc::clone(&slot.message),
                 receipt: MemoryReceipt {

@@ -182,9 +182,18 @@ impl Clone for HeaderMap {
         }
     }
 
-    /// Keeps the list's own buffer.
+    /// Keeps the list's own buffer, and what is the same text at the same place in memory: most headers are constants, and where one
+    /// message is written over another they are mostly the same.
     fn clone_from(&mut self, other: &Self) {
-        self.entries.clone_from(&other.entries);
+        self.entries.truncate(other.entries.len());
+        let (again, new) = other.entries.split_at(self.entries.len());
+        for ((name, value), (other_name, other_value)) in self.entries.iter_mut().zip(again) {
+            if !(std::ptr::eq::<str>(&**name, &**other_name) && std::ptr::eq::<[u8]>(&**value, &**other_value)) {
+                name.clone_from(other_name);
+                value.clone_from(other_value);
+            }
+        }
+        self.entries.extend_from_slice(new);
     }
 }
 
@@ -231,6 +240,25 @@ mod tests {
         #[test]
         fn any_bytes_are_read_without_a_panic(block: Vec<u8>) {
             let _ = HeaderMap::from_block(&block);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn headers_written_over_others_are_the_new_ones(known: Vec<(u8, u8)>, new: Vec<(u8, u8)>) {
+            const TEXTS: [&str; 4] = ["a", "b", "", "content-type"];
+            let text = |one: u8| match one % 8 {
+                constant @ 0..4 => Cow::Borrowed(TEXTS[usize::from(constant)]),
+                owned => Cow::Owned(TEXTS[usize::from(owned - 4)].to_owned()),
+            };
+            let value = |one: u8| match text(one) {
+                Cow::Borrowed(text) => Bytes::from_static(text.as_bytes()),
+                Cow::Owned(text) => Bytes::from(text),
+            };
+            let headers = |of: &[(u8, u8)]| of.iter().map(|&(one, other)| (text(one), value(other))).collect::<HeaderMap>();
+            let mut written = headers(&known);
+            written.clone_from(&headers(&new));
+            prop_assert_eq!(written, headers(&new));
         }
     }
 

@@ -220,7 +220,7 @@ impl<D: Delivery> Buffer<D> {
                 let age = Duration::from_millis(u64::from(self.millis().wrapping_sub(first.arrived)));
                 let due = Instant::now() + batch.age.saturating_sub(age);
                 let together = queue.together(batch.size);
-                let may_grow = together < batch.size && together == queue.ready.len() && first.attempt() == 1;
+                let may_grow = together < batch.size && together == queue.ready.len() && first.is_first();
                 if may_grow && !queue.closed && age < batch.age {
                     queue.wait(worker, waker);
                     drop(queue);
@@ -420,7 +420,7 @@ impl<D: Delivery> Buffer<D> {
     pub(super) fn judge_wreck(&self, wreck: Vec<Entry<D>>, text: &str) {
         for entry in wreck {
             let panicked = Outcome::Failed(Box::new(Failure::new(FailureKind::Panic, text)));
-            let decision = judge(&self.shared, &entry, Ended::Said(panicked));
+            let decision = judge(&self.shared, &entry.incoming(), Ended::Said(panicked));
             self.carry_out(entry, decision);
         }
     }
@@ -572,13 +572,8 @@ impl<D: Delivery> Queue<D> {
     fn together(&self, most: usize) -> usize {
         match self.ready.front() {
             None => 0,
-            Some(first) if first.attempt() > 1 => 1,
-            Some(_) => self
-                .ready
-                .iter()
-                .take(most)
-                .take_while(|entry| entry.attempt() == 1)
-                .count(),
+            Some(first) if !first.is_first() => 1,
+            Some(_) => self.ready.leading(most, Entry::is_first),
         }
     }
 

@@ -98,6 +98,11 @@ impl<D: Delivery> Entry<D> {
         self.delivery.attempt().saturating_add(self.kept_attempts)
     }
 
+    /// Whether the message was never handed out before.
+    pub(super) fn is_first(&self) -> bool {
+        self.delivery.attempt() == 1 && self.kept_attempts == 0
+    }
+
     /// The message as a handler sees it.
     pub(super) fn incoming(&self) -> Incoming<'_> {
         incoming(&self.delivery).with_attempt(self.attempt())

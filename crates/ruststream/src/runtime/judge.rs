@@ -3,13 +3,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::entry::{Entry, Messages, Purpose};
+use super::entry::{Messages, Purpose};
 use super::shared::{Counts, Shared};
 use crate::handler::{Ended, Failure, FailureKind, HandlerOutcome, Interrupt, Outcome};
 use crate::message::{Incoming, header};
 use crate::policy::{OnUndecodable, Retry};
 use crate::publish::Prepared;
-use crate::transport::{DeadLetter, DeadReason, Delivery, TransportError, Verdict};
+use crate::transport::{DeadLetter, DeadReason, TransportError, Verdict};
 
 /// What is to be done with a delivery.
 #[derive(Debug)]
@@ -24,16 +24,7 @@ pub(super) enum Decision {
 
 /// Decides what follows from the end of a call.
 #[inline]
-pub(super) fn judge<D: Delivery>(shared: &Shared, entry: &Entry<D>, ended: Ended<Outcome>) -> Decision {
-    match ended {
-        // Most of what is judged, and nothing of its message is asked for.
-        Ended::Said(Outcome::Reply(reply)) => Decision::Confirm(Messages::One(reply), Purpose::Reply),
-        other => judge_other(shared, &entry.incoming(), other),
-    }
-}
-
-#[inline(never)]
-fn judge_other(shared: &Shared, message: &Incoming<'_>, ended: Ended<Outcome>) -> Decision {
+pub(super) fn judge(shared: &Shared, message: &Incoming<'_>, ended: Ended<Outcome>) -> Decision {
     let outcome = match ended {
         Ended::Said(outcome) => outcome,
         Ended::Interrupted(Interrupt::TimedOut(limit)) => Outcome::Failed(Box::new(Failure::new(

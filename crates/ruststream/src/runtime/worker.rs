@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::buffer::{Buffer, Take};
-use super::entry::{Confirming, Entry};
+use super::entry::{Confirming, Entry, Messages, Purpose};
 use super::judge::{Decision, judge, judge_shared, let_go, release};
 use super::shared::{Counts, Shared};
 use crate::handler::{
@@ -23,7 +23,7 @@ pub(super) struct WorkerHand<D: Delivery> {
     /// The message being handled.
     current: Option<Entry<D>>,
     /// The batch being handled.
-    batch: VecDeque<Entry<D>>,
+    batch: Vec<Entry<D>>,
     facts: WorkerFacts,
     leased: bool,
     rest: Rest<D>,
@@ -56,7 +56,7 @@ impl<D: Delivery> WorkerHand<D> {
         let now = Instant::now();
         Self {
             current: None,
-            batch: VecDeque::new(),
+            batch: Vec::new(),
             facts: WorkerFacts {
                 source: buffer.shared.name.clone(),
                 cancel: buffer.slot(worker).cancel.clone(),
@@ -141,7 +141,8 @@ impl<D: Delivery> Hand for WorkerHand<D> {
         if !self.may_begin() {
             return None;
         }
-        let entry = self.current.insert(self.rest.untouched.pop_front()?);
+        self.current = self.rest.untouched.pop_front();
+        let entry = self.current.as_ref()?;
         self.rest.stretch.begun += 1;
         self.rest.begin(self.leased, &self.facts, std::slice::from_ref(entry));
         Some((Self::in_hand(&self.facts, entry), &mut self.rest))
@@ -152,8 +153,10 @@ impl<D: Delivery> Hand for WorkerHand<D> {
             return None;
         }
         self.rest.stretch.begun = self.rest.untouched.len() as u32;
-        std::mem::swap(&mut self.batch, &mut self.rest.untouched);
-        self.rest.begin(self.leased, &self.facts, self.batch.make_contiguous());
+        // The buffers change places; a queue becomes a list, and a list a queue, without being copied.
+        let emptied = VecDeque::from(std::mem::take(&mut self.batch));
+        self.batch = std::mem::replace(&mut self.rest.untouched, emptied).into();
+        self.rest.begin(self.leased, &self.facts, &self.batch);
         into.extend(self.batch.iter().map(|entry| Self::in_hand(&self.facts, entry)));
         Some(&mut self.rest)
     }
@@ -169,9 +172,14 @@ impl<D: Delivery> Hand for WorkerHand<D> {
     }
 
     fn finish(&mut self, ended: Ended<Outcome>) {
-        if let Some(entry) = self.current.take() {
-            let decision = judge(self.rest.shared(), &entry, ended);
-            self.rest.carry_out(entry, decision);
+        let Some(entry) = self.current.take() else { return };
+        match ended {
+            // Nothing is to be judged, and it is the usual end of a handler with a reply.
+            Ended::Said(Outcome::Reply(reply)) => self.rest.confirm(entry, Messages::One(reply), Purpose::Reply),
+            other => {
+                let decision = judge(self.rest.shared(), &entry.incoming(), other);
+                self.rest.carry_out(entry, decision);
+            }
         }
     }
 
@@ -183,7 +191,7 @@ impl<D: Delivery> Hand for WorkerHand<D> {
                         self.rest.ack(entry);
                         continue;
                     }
-                    let decision = judge(self.rest.shared(), &entry, Ended::Said(outcome));
+                    let decision = judge(self.rest.shared(), &entry.incoming(), Ended::Said(outcome));
                     self.rest.carry_out(entry, decision);
                 }
                 return;
@@ -211,7 +219,7 @@ impl<D: Delivery> Hand for WorkerHand<D> {
             }
         };
         if matches!(outcome, Outcome::Said(HandlerOutcome::Ack)) {
-            self.batch.drain(..).for_each(|entry| self.rest.ack(entry));
+            self.rest.ack_all(&mut self.batch);
             return;
         }
         for entry in self.batch.drain(..) {
@@ -266,19 +274,36 @@ impl<D: Delivery> Rest<D> {
         }
     }
 
+    fn ack_all(&mut self, entries: &mut Vec<Entry<D>>) {
+        self.acked += entries.len();
+        if self.shared().settings.ordered_by.is_some() {
+            for lane in entries.iter().filter_map(Entry::lane) {
+                self.buffer.leave_lane(lane);
+            }
+        }
+        let receipts = entries.drain(..).map(|entry| entry.delivery.into_receipt());
+        self.settled.extend(receipts.map(|receipt| (receipt, Verdict::Ack)));
+    }
+
     /// Does what was decided. Replies, and retries whose delay the transport keeps, are handed on with the acks of their stretch.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "on the way of every retry")]
+    #[inline(always)]
     fn carry_out(&mut self, entry: Entry<D>, decision: Decision) {
         match decision {
             Decision::Settle(verdict @ Verdict::Retry { .. }) => self.settle(entry, verdict),
-            Decision::Confirm(messages, purpose) => self.confirming.push(Confirming {
-                entry,
-                messages,
-                purpose,
-                tries: 0,
-            }),
+            Decision::Confirm(messages, purpose) => self.confirm(entry, messages, purpose),
             other => self.buffer.carry_out(entry, other),
         }
+    }
+
+    #[inline]
+    fn confirm(&mut self, entry: Entry<D>, messages: Messages, purpose: Purpose) {
+        self.confirming.push(Confirming {
+            entry,
+            messages,
+            purpose,
+            tries: 0,
+        });
     }
 
     fn give_back(&mut self) {
