@@ -43,8 +43,11 @@ pub(super) trait BrokerEntry: Send {
     /// What is wrong with the settings of the broker itself.
     fn check_broker(&self) -> Option<String>;
 
-    /// Notes what each subscription reads and writes, and what is wrong with it.
-    fn check(&self, report: &mut Report);
+    /// What is wrong with its subscriptions, each with its fix.
+    fn problems(&self) -> Vec<String>;
+
+    /// Notes what each subscription reads and writes.
+    fn describe(&self, report: &mut Report);
 
     /// Connects and opens all subscriptions.
     fn start(self: Box<Self>, how: How) -> BoxFuture<'static, Result<Started, AppError>>;
@@ -126,9 +129,8 @@ impl<B: Broker> Live for Connected<B> {
                 grace: how.grace,
                 pool: self.publisher.pool(),
             };
-            let waiting = format!("`{name}` for replies on {label} cannot be opened");
             source
-                .open_and_run(&self.connection, opening, how, waiting)
+                .open_and_run(&self.connection, opening, how, label)
                 .await
                 .map_err(refused)
         })
@@ -219,54 +221,58 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
         Some(format!("{}: {error}", label_of(&self.broker)))
     }
 
-    fn check(&self, report: &mut Report) {
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for (position, Mount { subscription, .. }) in self.subscriptions.iter().enumerate() {
+            let Subscription { definition, source, .. } = subscription;
+            let mut note = |problem: String| {
+                problems.push(format!(
+                    "`{}` on {}, subscription `{}`: {problem}",
+                    definition.handler,
+                    label_of(&self.broker),
+                    definition.name
+                ));
+            };
+            subscription.problem().into_iter().for_each(&mut note);
+            let checked = match source {
+                SourceChoice::Given(opener) => Opener::check(&**opener),
+                SourceChoice::ByName => Source::check(&self.broker.source(&definition.name)),
+            };
+            checked
+                .err()
+                .map(|error| error.to_string())
+                .into_iter()
+                .for_each(&mut note);
+            let reads_it_too = |other: &&Mount<B>| {
+                let other = &other.subscription;
+                matches!((source, &other.source), (SourceChoice::ByName, SourceChoice::ByName))
+                    && other.definition.name == definition.name
+            };
+            if let Some(other) = self.subscriptions[..position].iter().find(reads_it_too) {
+                note(format!(
+                    "`{}` reads the same name, so each message would go to one of the two by chance; give them different names, or one \
+                     of them `.workers(2)`",
+                    other.subscription.definition.handler
+                ));
+            }
+        }
+        problems
+    }
+
+    fn describe(&self, report: &mut Report) {
         let label = label_of(&self.broker);
-        let mut by_name: Vec<(&str, &str)> = Vec::new();
-        for mount in &self.subscriptions {
+        for Mount { subscription, .. } in &self.subscriptions {
             let Subscription {
                 definition,
                 source,
                 settings,
                 codec: _,
-            } = &mount.subscription;
-            let place = || {
-                format!(
-                    "`{}` on {label}, subscription `{}`",
-                    definition.handler, definition.name
-                )
-            };
-            report.problems.extend(
-                mount
-                    .subscription
-                    .problem()
-                    .map(|problem| format!("{}: {problem}", place())),
-            );
+            } = subscription;
             let name = match source {
-                SourceChoice::Given(opener) => {
-                    report.problems.extend(
-                        Opener::check(&**opener)
-                            .err()
-                            .map(|error| format!("{}: {error}", place())),
-                    );
-                    opener.name().to_owned()
-                }
-                SourceChoice::ByName => {
-                    let checked = Source::check(&self.broker.source(&definition.name));
-                    report
-                        .problems
-                        .extend(checked.err().map(|error| format!("{}: {error}", place())));
-                    if let Some((other, _)) = by_name.iter().find(|(_, name)| **name == *definition.name) {
-                        report.problems.push(format!(
-                            "{}: `{other}` reads the same name, so each message would go to one of the two by chance; give them \
-                             different names, or one of them `.workers(2)`",
-                            place()
-                        ));
-                    }
-                    by_name.push((definition.handler, &definition.name));
-                    definition.name.to_string()
-                }
+                SourceChoice::Given(opener) => opener.name(),
+                SourceChoice::ByName => &definition.name,
             };
-            report.reads(&label, &name, definition.handler);
+            report.reads(&label, name, definition.handler);
             if let Some(reply) = definition.reply {
                 report.writes(reply, format!("the replies of `{}`", definition.handler));
             }
@@ -361,9 +367,8 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
                     grace: how.grace,
                     pool: erased.pool(),
                 };
-                let waiting = format!("`{name}` on {label} cannot be opened");
                 let running = opener
-                    .open_and_run(&connection, opening, how.clone(), waiting)
+                    .open_and_run(&connection, opening, how.clone(), &label)
                     .await
                     .map_err(|error| AppError::broker(format!("cannot open `{name}` on {label}"), error))?;
                 subscriptions.push(running);
@@ -393,7 +398,7 @@ impl<B: Broker> SourceChoice<B> {
 }
 
 async fn connect<B: Broker>(broker: &B, label: &str, how: &How) -> Result<Arc<B::Connection>, AppError> {
-    let connection = insistently(how, || broker.connect(), &format!("{label} is not there"))
+    let connection = insistently(how, || broker.connect(), || format!("{label} is not there"))
         .await
         .map_err(|error| AppError::broker(format!("cannot connect to {label}"), error))?;
     Ok(Arc::new(connection))
@@ -405,7 +410,11 @@ fn label_of(broker: &impl Broker) -> String {
 }
 
 /// Tries until it succeeds or fails for good; an error that may pass ends it only where the app fails fast.
-async fn insistently<T, Fut>(how: &How, attempt: impl Fn() -> Fut, what: &str) -> Result<T, TransportError>
+async fn insistently<T, Fut>(
+    how: &How,
+    attempt: impl Fn() -> Fut,
+    what: impl Fn() -> String,
+) -> Result<T, TransportError>
 where
     Fut: Future<Output = Result<T, TransportError>>,
 {
@@ -421,7 +430,7 @@ where
         }
         failures = failures.saturating_add(1);
         let wait = backoff.ceiling(failures) / 2 + backoff.delay(failures, fastrand::f64()) / 2;
-        tracing::warn!(error = crate::runtime::chain(&error), ?wait, "{what}; trying again");
+        tracing::warn!(error = crate::runtime::chain(&error), ?wait, "{}; trying again", what());
         sleep(wait).await;
     }
 }
@@ -456,13 +465,13 @@ pub(super) trait Opener<C: Connection>: Send + Sync {
         connection: &'a C,
     ) -> BoxFuture<'a, Result<Option<Box<dyn DeadLetters>>, TransportError>>;
 
-    /// Opens the source, and answers the subscription with the future that runs it.
+    /// Opens the source on the broker of this label, and answers the subscription with the future that runs it.
     fn open_and_run<'a>(
         &'a self,
         connection: &'a C,
         opening: Opening,
         how: How,
-        what: String,
+        label: &'a str,
     ) -> BoxFuture<'a, Result<Opened, TransportError>>;
 }
 
@@ -493,10 +502,11 @@ impl<Src: Source> Opener<Src::Connection> for Src {
         connection: &'a Src::Connection,
         opening: Opening,
         how: How,
-        what: String,
+        label: &'a str,
     ) -> BoxFuture<'a, Result<Opened, TransportError>> {
         Box::pin(async move {
-            let (fetch, settle) = insistently(&how, || self.open(connection), &what).await?;
+            let waiting = || format!("`{}` on {label} cannot be opened", Source::name(self));
+            let (fetch, settle) = insistently(&how, || self.open(connection), waiting).await?;
             Ok(prepare(
                 self.capabilities(),
                 Source::name(self),

@@ -89,23 +89,24 @@ impl RustStream {
     ///
     /// All that is wrong, each with its fix.
     pub fn check(&self) -> Result<Vec<String>, AppError> {
-        let mut report = self.examine();
-        report
-            .problems
-            .extend(self.brokers.iter().filter_map(|broker| broker.check_broker()));
-        report.result()
+        let mut problems = self.problems();
+        problems.extend(self.brokers.iter().filter_map(|broker| broker.check_broker()));
+        AppError::of_wiring(&problems)?;
+        Ok(self.examine().lines)
     }
 
-    /// Looks at the wiring. What is wrong with a broker itself is left to its connect: a hook may mend it before.
+    /// What is wrong with the wiring. What is wrong with a broker itself is left to its connect: a hook may mend it before.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let none = self.brokers.is_empty();
+        let none = none.then(|| "the app has no broker: add one with `.with_broker(..)`".to_owned());
+        let problems = self.brokers.iter().flat_map(|broker| broker.problems());
+        none.into_iter().chain(problems).collect()
+    }
+
+    /// What the app reads and writes.
     pub(super) fn examine(&self) -> Report {
         let mut report = Report::default();
-        if self.brokers.is_empty() {
-            let problem = "the app has no broker: add one with `.with_broker(..)`";
-            report.problems.push(problem.to_owned());
-        }
-        for broker in &self.brokers {
-            broker.check(&mut report);
-        }
+        self.brokers.iter().for_each(|broker| broker.describe(&mut report));
         report
     }
 

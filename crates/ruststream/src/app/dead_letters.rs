@@ -82,7 +82,7 @@ impl RustStream {
         job: Job,
         shown: &mut (dyn FnMut(Shown<'_>) + Send),
     ) -> Result<u64, AppError> {
-        self.examine().result()?;
+        AppError::of_wiring(&self.problems())?;
         let how = How {
             stop: CancellationToken::new(),
             grace: self.options.shutdown_grace,

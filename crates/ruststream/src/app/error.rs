@@ -21,18 +21,20 @@ enum Kind {
 }
 
 impl AppError {
-    pub(super) fn wiring(problems: &[String]) -> Self {
+    /// An error with all that is wrong, if something is.
+    pub(super) fn of_wiring(problems: &[String]) -> Result<(), Self> {
         let message = match problems {
+            [] => return Ok(()),
             [one] => one.clone(),
             many => many.iter().fold(format!("{} problems:", many.len()), |text, problem| {
                 text + "\n  - " + problem
             }),
         };
-        Self {
+        Err(Self {
             kind: Kind::Wiring,
             message,
             cause: None,
-        }
+        })
     }
 
     pub(super) fn broker(message: impl Into<String>, cause: impl Into<Cause>) -> Self {

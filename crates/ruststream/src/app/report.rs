@@ -1,14 +1,10 @@
-//! What a look at an app before its start finds.
+//! What an app reads and writes, for people.
 
-use super::AppError;
-
-/// What a look at an app before its start finds.
+/// What an app reads and writes, for people.
 #[derive(Default)]
 pub(super) struct Report {
     /// A line for each subscription.
     pub(super) lines: Vec<String>,
-    /// What keeps the app from starting, each with its fix.
-    pub(super) problems: Vec<String>,
     /// Each name that is read, with the broker and the handler that reads it.
     reads: Vec<Read>,
     /// Each name that is written to, with who writes there.
@@ -50,15 +46,6 @@ impl Report {
             }
         }
         notes
-    }
-
-    /// The lines, or an error with all that is wrong.
-    pub(super) fn result(self) -> Result<Vec<String>, AppError> {
-        if self.problems.is_empty() {
-            Ok(self.lines)
-        } else {
-            Err(AppError::wiring(&self.problems))
-        }
     }
 }
 

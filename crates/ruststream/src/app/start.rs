@@ -14,7 +14,7 @@ use super::signals::Signals;
 use super::{AppError, AppHandle, Running, RustStream};
 
 pub(super) async fn start(app: RustStream) -> Result<Running, AppError> {
-    app.examine().result()?;
+    AppError::of_wiring(&app.problems())?;
     let RustStream {
         info,
         brokers,

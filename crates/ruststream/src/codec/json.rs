@@ -19,6 +19,7 @@ pub(super) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Codec
     }
 }
 
+#[inline]
 pub(super) fn encode<T: Serialize + ?Sized>(value: &T, into: &mut Vec<u8>) -> Result<(), CodecError> {
     serde_json::to_writer(into, value).map_err(|error| CodecError::unwritable::<T>(NAME, &error).with_cause(error))
 }

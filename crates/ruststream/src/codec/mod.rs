@@ -200,6 +200,7 @@ impl Codec {
     /// # Errors
     ///
     /// Where the value has no form in this codec: JSON has none for a map whose keys are no text.
+    #[inline]
     pub fn encode<T: Serialize + ?Sized>(&self, value: &T, into: &mut Vec<u8>) -> Result<(), CodecError> {
         match self {
             Self::Json => json::encode(value, into),

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
@@ -139,23 +139,27 @@ impl<S> Clone for Scope<S> {
     }
 }
 
-/// The cancellation token of a worker: made once, and again only after it was lent to a handler or cancelled.
+/// The cancellation token of a worker, made where a handler asks for it or it is cancelled.
 #[derive(Default)]
 pub(crate) struct Cancel {
-    token: Mutex<CancellationToken>,
+    token: Mutex<Option<CancellationToken>>,
     used: AtomicBool,
 }
 
 impl Cancel {
+    fn token(&self) -> MutexGuard<'_, Option<CancellationToken>> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lend(&self) -> CancellationToken {
         self.used.store(true, Ordering::Relaxed);
-        self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.token().get_or_insert_default().clone()
     }
 
     /// Cancels the token of the message in hand.
     pub(crate) fn cancel(&self) {
         self.used.store(true, Ordering::Relaxed);
-        self.token.lock().unwrap_or_else(PoisonError::into_inner).cancel();
+        self.token().get_or_insert_default().cancel();
     }
 
     /// Makes the next message start with a token of its own.
@@ -168,7 +172,7 @@ impl Cancel {
 
     #[cold]
     fn replace(&self) {
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = CancellationToken::new();
+        *self.token() = None;
         self.used.store(false, Ordering::Relaxed);
     }
 }

@@ -77,26 +77,18 @@ pub(crate) enum Ended<T> {
 
 /// Drives one worker: takes from the hand and calls the handler, until the hand has no more.
 pub(crate) trait Pump: Send + Sync {
-    fn drive(&self, hand: Box<dyn Hand>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+    fn drive(self: Arc<Self>, hand: Box<dyn Hand>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
 pub(super) struct SinglePump<H, S> {
-    shared: Arc<(H, Scope<S>)>,
-}
-
-impl<H, S> SinglePump<H, S> {
-    pub(super) fn new(handler: H, scope: Scope<S>) -> Self {
-        Self {
-            shared: Arc::new((handler, scope)),
-        }
-    }
+    pub(super) handler: H,
+    pub(super) scope: Scope<S>,
 }
 
 impl<H: Single<S>, S: Send + Sync + 'static> Pump for SinglePump<H, S> {
-    fn drive(&self, mut hand: Box<dyn Hand>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let shared = self.shared.clone();
+    fn drive(self: Arc<Self>, mut hand: Box<dyn Hand>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
-            let (handler, scope) = &*shared;
+            let Self { handler, scope } = &*self;
             loop {
                 // Looked at where it was put, and so the call: neither is moved for each message.
                 let mut taken = hand.next();
@@ -122,22 +114,14 @@ impl<H: Single<S>, S: Send + Sync + 'static> Pump for SinglePump<H, S> {
 }
 
 pub(super) struct BatchPump<H, S> {
-    shared: Arc<(H, Scope<S>)>,
-}
-
-impl<H, S> BatchPump<H, S> {
-    pub(super) fn new(handler: H, scope: Scope<S>) -> Self {
-        Self {
-            shared: Arc::new((handler, scope)),
-        }
-    }
+    pub(super) handler: H,
+    pub(super) scope: Scope<S>,
 }
 
 impl<H: Batched<S>, S: Send + Sync + 'static> Pump for BatchPump<H, S> {
-    fn drive(&self, mut hand: Box<dyn Hand>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let shared = self.shared.clone();
+    fn drive(self: Arc<Self>, mut hand: Box<dyn Hand>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
-            let (handler, scope) = &*shared;
+            let Self { handler, scope } = &*self;
             let mut spare_taken: Vec<InHand<'static>> = Vec::new();
             let mut spare_calls: Vec<Call<'static, S>> = Vec::new();
             loop {

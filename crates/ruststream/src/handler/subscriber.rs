@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 
-use super::pump::{BatchPump, Pump, SinglePump};
+use super::pump::{BatchPump, Hand, Pump, SinglePump};
 use super::{BatchOutcome, Call, Layers, Mounting, Outcome, Scope};
 use crate::codec::Encode;
 
@@ -98,18 +99,19 @@ pub struct Handler {
 impl Handler {
     pub(super) fn single<S: Send + Sync + 'static>(handler: impl Single<S>, scope: Scope<S>) -> Self {
         Self {
-            pump: Arc::new(SinglePump::new(handler, scope)),
+            pump: Arc::new(SinglePump { handler, scope }),
         }
     }
 
     pub(super) fn batched<S: Send + Sync + 'static>(handler: impl Batched<S>, scope: Scope<S>) -> Self {
         Self {
-            pump: Arc::new(BatchPump::new(handler, scope)),
+            pump: Arc::new(BatchPump { handler, scope }),
         }
     }
 
-    pub(crate) fn pump(&self) -> &dyn Pump {
-        &*self.pump
+    /// Drives one worker.
+    pub(crate) fn drive(&self, hand: Box<dyn Hand>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.pump.clone().drive(hand)
     }
 }
 

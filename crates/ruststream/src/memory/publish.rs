@@ -150,6 +150,8 @@ impl Call<'_> {
     fn fill(&mut self, route: &Route, held: &mut [MutexGuard<'_, Held>]) -> (Option<usize>, bool) {
         let limit = self.publisher.shared.payload_limit();
         let mut full = None;
+        let left = route.stores.iter().zip(&*held).map(|(store, held)| store.left(held));
+        let mut left = left.min().unwrap_or(usize::MAX);
         let mut destination = &*route.destination;
         while let Some(message) = self.messages.get(self.done) {
             // Messages of one call mostly borrow one name, which a comparison of pointers tells.
@@ -163,11 +165,15 @@ impl Call<'_> {
                 self.refuse(too_large(message, limit));
                 continue;
             }
-            let mut stores = route.stores.iter().zip(&*held);
-            full = stores.position(|(store, held)| store.is_full(held));
-            if full.is_some() {
+            if left == 0 {
+                full = route
+                    .stores
+                    .iter()
+                    .zip(&*held)
+                    .position(|(store, held)| store.is_full(held));
                 break;
             }
+            left -= 1;
             for held in held.iter_mut().filter(|held| !held.gone) {
                 held.put(message, &route.destination, self.published_at);
             }

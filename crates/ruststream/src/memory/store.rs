@@ -58,7 +58,16 @@ impl Store {
     }
 
     pub(super) fn is_full(&self, held: &Held) -> bool {
-        held.len() >= self.capacity && !held.gone
+        self.left(held) == 0
+    }
+
+    /// How many more messages it takes.
+    pub(super) fn left(&self, held: &Held) -> usize {
+        if held.gone {
+            usize::MAX
+        } else {
+            self.capacity.saturating_sub(held.len())
+        }
     }
 
     /// Wakes everyone: the link was cut, or the store is gone.

@@ -101,10 +101,14 @@ impl Prepared {
 
 /// Adds to `headers` what a message with `cause` as its headers hands down to those that it causes: its correlation id, or else its
 /// message id, as the correlation id, and the trace context (W3C Trace Context, section 3). What is set stays.
+#[inline]
 pub(crate) fn inherit(cause: &HeaderMap, headers: &mut HeaderMap) {
-    if cause.is_empty() {
-        return;
+    if !cause.is_empty() {
+        inherit_some(cause, headers);
     }
+}
+
+fn inherit_some(cause: &HeaderMap, headers: &mut HeaderMap) {
     let id = cause
         .get(header::CORRELATION_ID)
         .or_else(|| cause.get(header::MESSAGE_ID));

@@ -44,7 +44,6 @@ pub(crate) async fn run<F, S, P>(
         places: Vec::new(),
     };
     let mut fetching = Part::spawn(fetch_all(fetch, buffer.clone()));
-    let holding = Part::spawn(resume_when_due(buffer.clone()));
     // The last to begin is the first to be dropped: what dropped workers leave behind is not settled any more.
     let mut settling = Part::spawn(settle_all(settle, publisher, buffer.clone()));
     (0..shared.settings.workers).for_each(|worker| workers.start(worker));
@@ -54,6 +53,7 @@ pub(crate) async fn run<F, S, P>(
         ended = &mut settling.0 => note_panic(&shared, "settle", ended),
         () = shared.signals.stop.cancelled() => {}
         () = workers.watch() => {}
+        () = resume_when_due(&buffer) => {}
     }
 
     shared.enter(Phase::Stopping);
@@ -76,7 +76,6 @@ pub(crate) async fn run<F, S, P>(
     // What the fetch half brought at the very end is released too.
     buffer.close();
     buffer.seal();
-    drop(holding);
     if !settling.0.is_finished() && timeout(SETTLING, &mut settling.0).await.is_err() {
         settling.0.abort();
         tracing::error!(subscription = %shared.name, "the last receipts were not settled within {SETTLING:?}; their messages are delivered again");
@@ -125,7 +124,7 @@ impl<D: Delivery> Workers<D> {
         if let Some(observer) = &self.buffer.shared.settings.observer {
             hand = Box::new(Watched::new(hand, observer.clone()));
         }
-        let driven = self.handler.pump().drive(hand);
+        let driven = self.handler.drive(hand);
         let alive = Alive::new(self.buffer.shared.clone());
         let task = self.tasks.spawn(async move {
             driven.await;
@@ -187,8 +186,8 @@ impl Drop for Alive {
     }
 }
 
-/// Makes ready, when its time has come, what was kept in hand.
-async fn resume_when_due<D: Delivery>(buffer: Arc<Buffer<D>>) {
+/// Makes ready, when its time has come, what was kept in hand. It never ends by itself.
+async fn resume_when_due<D: Delivery>(buffer: &Buffer<D>) {
     loop {
         let kept = buffer.shared.signals.held.notified();
         match buffer.resume_kept() {

@@ -41,8 +41,9 @@ struct Rest<D: Delivery> {
     stretch: Stretch,
     /// When the current call first had to wait.
     waiting_since: Option<Instant>,
-    timer: Pin<Box<Sleep>>,
-    abandoned: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Made where they are first needed: most handlers never are late, and many never wait.
+    timer: Option<Pin<Box<Sleep>>>,
+    abandoned: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 /// Messages begun one after the other, timed together.
@@ -70,8 +71,8 @@ impl<D: Delivery> WorkerHand<D> {
                 acked: 0,
                 stretch: Stretch { since: now, begun: 0 },
                 waiting_since: None,
-                timer: Box::pin(sleep_until(now)),
-                abandoned: Box::pin(buffer.shared.signals.abandon.clone().cancelled_owned()),
+                timer: None,
+                abandoned: None,
                 buffer,
             },
         }
@@ -126,8 +127,7 @@ impl<D: Delivery> Hand for WorkerHand<D> {
                 Take::Closed => return Poll::Ready(false),
                 Take::Wait(None) => return Poll::Pending,
                 Take::Wait(Some(due)) => {
-                    self.rest.timer.as_mut().reset(due);
-                    if self.rest.timer.as_mut().poll(cx).is_pending() {
+                    if self.rest.set_timer(due).poll(cx).is_pending() {
                         return Poll::Pending;
                     }
                 }
@@ -345,9 +345,15 @@ impl<D: Delivery> Rest<D> {
         self.hand_on();
         self.give_back();
         if let Some(limit) = self.shared().settings.timeout {
-            self.timer.as_mut().reset(now + limit);
+            self.set_timer(now + limit);
         }
         now
+    }
+
+    fn set_timer(&mut self, due: Instant) -> Pin<&mut Sleep> {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        timer.as_mut().reset(due);
+        timer.as_mut()
     }
 }
 
@@ -356,12 +362,16 @@ impl<D: Delivery> Desk for Rest<D> {
         if self.waiting_since.is_none() {
             self.waiting_since = Some(self.wait_begins());
         }
-        if self.abandoned.as_mut().poll(cx).is_ready() {
+        let Self { buffer, abandoned, .. } = self;
+        let abandoned =
+            abandoned.get_or_insert_with(|| Box::pin(buffer.shared.signals.abandon.clone().cancelled_owned()));
+        if abandoned.as_mut().poll(cx).is_ready() {
             self.buffer.slot(self.worker).cancel.cancel();
             return Some(Interrupt::Stopped);
         }
         let limit = self.shared().settings.timeout?;
-        self.timer.as_mut().poll(cx).is_ready().then(|| {
+        let late = self.timer.as_mut()?.as_mut().poll(cx).is_ready();
+        late.then(|| {
             self.buffer.slot(self.worker).cancel.cancel();
             Interrupt::TimedOut(limit)
         })

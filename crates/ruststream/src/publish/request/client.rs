@@ -228,7 +228,7 @@ async fn answer<A>(
     expected: &mut Expected<A>,
 ) -> Result<Option<Answered<A>>, crate::transport::PublishError> {
     publishing.await?;
-    Ok((&mut expected.receiver).await.ok())
+    Ok(expected.answer().await)
 }
 
 impl<A> fmt::Debug for Request<A> {
