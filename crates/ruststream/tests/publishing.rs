@@ -152,10 +152,7 @@ async fn nothing_is_published_before_it_is_awaited() {
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_published_is_said_with_its_reason() {
-    let broker = MemoryBroker::new()
-        .capacity(1)
-        .payload_limit(10)
-        .publish_deadline(SECOND);
+    let broker = MemoryBroker::new().capacity(1).max_payload(10).publish_deadline(SECOND);
     let running = start(broker.clone(), |_| {}).await;
     let publisher = running.publisher();
 

@@ -1,6 +1,5 @@
 //! What can be published.
 
-use bytes::Bytes;
 use serde::Serialize;
 
 use super::{Codec, CodecError};
@@ -45,10 +44,7 @@ pub trait Encode {
 impl<T: Serialize + ?Sized> Encode for T {
     fn encode(&self, codec: &Codec, headers: &mut HeaderMap, payload: &mut Vec<u8>) -> Result<(), CodecError> {
         codec.encode(self, payload)?;
-        headers.insert(
-            header::CONTENT_TYPE,
-            Bytes::from_static(codec.content_type().as_bytes()),
-        );
+        headers.insert_static(header::CONTENT_TYPE, codec.content_type());
         Ok(())
     }
 }

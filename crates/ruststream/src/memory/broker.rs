@@ -50,7 +50,7 @@ pub(super) struct Shared {
     directory: Mutex<Directory>,
     pub(super) faults: Faults,
     capacity: AtomicUsize,
-    payload_limit: AtomicUsize,
+    max_payload: AtomicUsize,
     publish_deadline: AtomicU64,
 }
 
@@ -63,8 +63,8 @@ impl Shared {
         self.capacity.load(Ordering::Relaxed)
     }
 
-    pub(super) fn payload_limit(&self) -> usize {
-        self.payload_limit.load(Ordering::Relaxed)
+    pub(super) fn max_payload(&self) -> usize {
+        self.max_payload.load(Ordering::Relaxed)
     }
 
     pub(super) fn publish_deadline(&self) -> Duration {
@@ -76,7 +76,7 @@ impl MemoryBroker {
     /// How many messages a queue holds where nothing else is set.
     pub const DEFAULT_CAPACITY: usize = 10_000;
     /// The largest payload where nothing else is set: 64 MiB.
-    pub const DEFAULT_PAYLOAD_LIMIT: usize = 64 * 1024 * 1024;
+    pub const DEFAULT_MAX_PAYLOAD: usize = 64 * 1024 * 1024;
     /// How long a publish waits for room where nothing else is set.
     pub const DEFAULT_PUBLISH_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -87,7 +87,7 @@ impl MemoryBroker {
                 directory: Mutex::default(),
                 faults: Faults::default(),
                 capacity: AtomicUsize::new(Self::DEFAULT_CAPACITY),
-                payload_limit: AtomicUsize::new(Self::DEFAULT_PAYLOAD_LIMIT),
+                max_payload: AtomicUsize::new(Self::DEFAULT_MAX_PAYLOAD),
                 publish_deadline: AtomicU64::new(Self::DEFAULT_PUBLISH_DEADLINE.as_millis() as u64),
             }),
         }
@@ -105,8 +105,8 @@ impl MemoryBroker {
 
     /// Sets the largest payload in bytes. Holds for all clones.
     #[must_use]
-    pub fn payload_limit(self, bytes: usize) -> Self {
-        self.shared.payload_limit.store(bytes, Ordering::Relaxed);
+    pub fn max_payload(self, bytes: usize) -> Self {
+        self.shared.max_payload.store(bytes, Ordering::Relaxed);
         self
     }
 

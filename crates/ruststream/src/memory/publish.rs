@@ -148,7 +148,7 @@ impl Call<'_> {
 
     /// Answers the index of the full queue, and whether something waits for its time.
     fn fill(&mut self, route: &Route, held: &mut [MutexGuard<'_, Held>]) -> (Option<usize>, bool) {
-        let limit = self.publisher.shared.payload_limit();
+        let limit = self.publisher.shared.max_payload();
         let mut full = None;
         let left = route.stores.iter().zip(&*held).map(|(store, held)| store.left(held));
         let mut left = left.min().unwrap_or(usize::MAX);
@@ -188,7 +188,7 @@ fn too_large(message: &Outgoing<'_>, limit: usize) -> TransportError {
     TransportError::new(
         ErrorKind::TooLarge,
         format!(
-            "a message to `{}` has {} bytes and the limit is {limit}; send less, or raise `MemoryBroker::payload_limit`",
+            "a message to `{}` has {} bytes and the limit is {limit}; send less, or raise `MemoryBroker::max_payload`",
             message.destination(),
             message.payload().len(),
         ),

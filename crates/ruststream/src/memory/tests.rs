@@ -162,7 +162,7 @@ async fn a_publish_to_several_is_stored_in_all_or_in_none() {
 
 #[tokio::test]
 async fn a_payload_above_the_limit_is_refused_and_its_neighbours_are_stored() {
-    let broker = MemoryBroker::new().payload_limit(3);
+    let broker = MemoryBroker::new().max_payload(3);
     let messages = ["abc", "abcd", "ab"].map(|payload| Outgoing::new("orders", payload.as_bytes()));
     let error = broker.publisher().publish(&messages).await.unwrap_err();
     assert!(error.for_message(0).is_none() && error.for_message(2).is_none());

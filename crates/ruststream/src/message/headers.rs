@@ -62,6 +62,15 @@ impl HeaderMap {
         self.entries.push((name, value.into()));
     }
 
+    /// As [`insert`](Self::insert), of two constants: compiled once, and put where it stays without being moved before.
+    pub(crate) fn insert_static(&mut self, name: &'static str, value: &'static str) {
+        if !self.entries.is_empty() {
+            self.remove(name);
+        }
+        let value = Bytes::from_static(value.as_bytes());
+        self.entries.push((Cow::Borrowed(name), value));
+    }
+
     /// Adds a value under `name` and keeps what stands there.
     pub fn append(&mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Bytes>) {
         self.entries.push((name.into(), value.into()));
@@ -188,7 +197,8 @@ impl Clone for HeaderMap {
         self.entries.truncate(other.entries.len());
         let (again, new) = other.entries.split_at(self.entries.len());
         for ((name, value), (other_name, other_value)) in self.entries.iter_mut().zip(again) {
-            if !(std::ptr::eq::<str>(&**name, &**other_name) && std::ptr::eq::<[u8]>(&**value, &**other_value)) {
+            let same = |one: &[u8], other: &[u8]| std::ptr::eq(one, other);
+            if !(same(name.as_bytes(), other_name.as_bytes()) && same(value, other_value)) {
                 name.clone_from(other_name);
                 value.clone_from(other_value);
             }

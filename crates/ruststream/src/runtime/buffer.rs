@@ -1,6 +1,6 @@
-//! Where the parts of a subscription meet: what is ready, what waits for its lane or its time, what is finished.
+//! Where the parts of a subscription meet: what waits, what is in the hands of workers, what is finished.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,11 +11,11 @@ use tokio::time::{Duration, Instant};
 
 use super::entry::{Confirming, Entry, Kept, incoming};
 use super::judge::{Decision, judge, outlived};
-use super::ready::Ready;
+use super::queue::Queue;
 use super::room::{self, InHand};
-use super::settings::LONGEST;
 use super::shared::{Counts, Shared};
-use crate::handler::{Cancel, Ended, Failure, FailureKind, Outcome};
+use super::slot::Slot;
+use crate::handler::{Ended, Failure, FailureKind, Outcome};
 use crate::transport::{Delivery, Verdict};
 
 /// The meeting place of one subscription's parts.
@@ -43,26 +43,6 @@ pub(super) struct Finished<D: Delivery> {
     sealed: bool,
 }
 
-/// What a worker shows of itself to the settler, which learns of lost leases.
-pub(super) struct Slot<D> {
-    leases: Mutex<Vec<u64>>,
-    pub(super) cancel: Arc<Cancel>,
-    /// What the worker was about when it panicked.
-    wreck: Mutex<Vec<Entry<D>>>,
-}
-
-struct Queue<D: Delivery> {
-    ready: Ready<Entry<D>>,
-    /// The lanes that have a message ready, in a worker's hand or kept; the rest of each waits here.
-    lanes: HashMap<NonZeroU64, VecDeque<Entry<D>>>,
-    kept: BTreeMap<(Instant, u64), Kept<D>>,
-    kept_so_far: u64,
-    /// Workers that wait for a message.
-    idle: Vec<(usize, Waker)>,
-    closed: bool,
-    mean_bytes: usize,
-}
-
 /// What a worker gets when it asks.
 pub(super) enum Take {
     Taken {
@@ -79,18 +59,7 @@ impl<D: Delivery> Buffer<D> {
         let slots = (0..shared.settings.workers).map(|_| Slot::new()).collect();
         Self {
             began: Instant::now(),
-            queue: Mutex::new(Queue {
-                ready: shared
-                    .settings
-                    .batch
-                    .map_or_else(Ready::default, |batch| Ready::of_batches(batch.size)),
-                lanes: HashMap::new(),
-                kept: BTreeMap::new(),
-                kept_so_far: 0,
-                idle: Vec::new(),
-                closed: false,
-                mean_bytes: 0,
-            }),
+            queue: Mutex::new(Queue::new(shared.settings.batch)),
             finished: Mutex::new(Finished {
                 settled: Vec::new(),
                 confirming: Vec::new(),
@@ -283,18 +252,7 @@ impl<D: Delivery> Buffer<D> {
 
     /// Lets the next message of a lane go, once the one before it has left.
     pub(super) fn leave_lane(&self, lane: NonZeroU64) {
-        let mut queue = self.queue();
-        if let Some(waiting) = queue.lanes.get_mut(&lane) {
-            match waiting.pop_front() {
-                Some(next) => {
-                    queue.ready.push_back(next);
-                    queue.wake(1);
-                }
-                None => {
-                    queue.lanes.remove(&lane);
-                }
-            }
-        }
+        self.queue().leave_lane(lane);
     }
 
     /// Keeps a message unsettled in hand, to be handled again after `wait`. Its lane stays taken.
@@ -316,9 +274,7 @@ impl<D: Delivery> Buffer<D> {
             self.give_back_kept(std::iter::once(kept));
             return;
         }
-        queue.kept_so_far += 1;
-        let place = (Instant::now() + wait.min(LONGEST), queue.kept_so_far);
-        queue.kept.insert(place, kept);
+        queue.keep(kept, wait);
         drop(queue);
         self.shared.signals.held.notify_one();
         self.want_room();
@@ -326,23 +282,7 @@ impl<D: Delivery> Buffer<D> {
 
     /// Takes up again what was kept until now; answers when the next is due.
     pub(super) fn resume_kept(&self) -> Option<Instant> {
-        let now = Instant::now();
-        let mut queue = self.queue();
-        let later = queue.kept.split_off(&(now, u64::MAX));
-        let due = std::mem::replace(&mut queue.kept, later);
-        let next = queue.kept.first_key_value().map(|((due, _), _)| *due);
-        let (mut ready, mut confirming) = (0, Vec::new());
-        for kept in due.into_values().rev() {
-            match kept {
-                Kept::Entry(entry) => {
-                    queue.ready.push_front(entry);
-                    ready += 1;
-                }
-                Kept::Confirming(waiting) => confirming.push(waiting),
-            }
-        }
-        queue.wake(ready);
-        drop(queue);
+        let (mut confirming, next) = self.queue().resume_kept();
         if !confirming.is_empty() {
             self.finished().confirming.append(&mut confirming);
             self.shared.signals.finished.notify_one();
@@ -459,17 +399,11 @@ impl<D: Delivery> Buffer<D> {
     /// Releases all that no worker has begun, and takes in no more. A message that was kept for a retry keeps its attempt.
     pub(super) fn close(&self) {
         let mut queue = self.queue();
-        queue.closed = true;
         self.closed.store(true, Ordering::Relaxed);
-        let ready = std::mem::take(&mut queue.ready);
-        let lanes = std::mem::take(&mut queue.lanes);
-        let kept = std::mem::take(&mut queue.kept);
-        for (_, waker) in queue.idle.drain(..) {
-            waker.wake();
-        }
+        let (ready, kept) = queue.close();
         drop(queue);
-        self.release(ready.into_iter().chain(lanes.into_values().flatten()));
-        self.give_back_kept(kept.into_values());
+        self.release(ready);
+        self.give_back_kept(kept);
     }
 
     /// Says that nothing more will be finished.
@@ -481,33 +415,9 @@ impl<D: Delivery> Buffer<D> {
     /// Drops what lost its lease and was not begun, and cancels the token of what is being handled.
     pub(super) fn lost(&self, leases: &[u64]) {
         for slot in &self.slots {
-            let held = slot.leases.lock().unwrap_or_else(PoisonError::into_inner);
-            if held.iter().any(|lease| leases.contains(lease)) {
-                slot.cancel.cancel();
-            }
+            slot.lost(leases);
         }
-        let is_lost = |entry: &Entry<D>| leases.contains(&entry.delivery.lease_id());
-        let mut queue = self.queue();
-        let mut gone = queue.ready.extract(is_lost);
-        let kept = std::mem::take(&mut queue.kept);
-        for (place, kept) in kept {
-            if is_lost(kept.entry()) {
-                gone.push(kept.into_entry());
-            } else {
-                queue.kept.insert(place, kept);
-            }
-        }
-        let mut waiting_gone = 0;
-        for waiting in queue.lanes.values_mut() {
-            let before = waiting.len();
-            waiting.retain(|entry| !is_lost(entry));
-            waiting_gone += before - waiting.len();
-        }
-        drop(queue);
-        for lane in gone.iter().filter_map(Entry::lane) {
-            self.leave_lane(lane);
-        }
-        let number = gone.len() + waiting_gone;
+        let number = self.queue().lost(leases);
         Counts::add(&self.shared.counts.stale, number);
         self.settled(number);
     }
@@ -520,72 +430,5 @@ fn hand_over<T>(from: &mut Vec<T>, into: &mut Vec<T>) {
         std::mem::swap(from, into);
     } else {
         into.append(from);
-    }
-}
-
-impl<D: Delivery> Slot<D> {
-    fn new() -> Self {
-        Self {
-            leases: Mutex::default(),
-            cancel: Arc::default(),
-            wreck: Mutex::default(),
-        }
-    }
-
-    /// Gives out what a worker was about when it panicked.
-    pub(super) fn take_wreck(&self) -> Vec<Entry<D>> {
-        std::mem::take(&mut *self.wreck.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Takes in what a worker was about when it panicked.
-    pub(super) fn wreck(&self, entries: impl Iterator<Item = Entry<D>>) {
-        self.wreck
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend(entries);
-    }
-
-    /// Notes the leases of what its worker is about to handle, under a cancellation token of its own.
-    pub(super) fn hold(&self, entries: &[Entry<D>]) {
-        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        // Under the lock: a lease of the message before that is lost just now does not cancel the token of this one.
-        self.cancel.renew();
-        leases.clear();
-        leases.extend(entries.iter().map(|entry| entry.delivery.lease_id()));
-    }
-}
-
-impl<D: Delivery> Queue<D> {
-    fn push(&mut self, entry: Entry<D>) {
-        if let Some(lane) = entry.lane {
-            if let Some(waiting) = self.lanes.get_mut(&lane) {
-                waiting.push_back(entry);
-                return;
-            }
-            self.lanes.insert(lane, VecDeque::new());
-        }
-        self.ready.push_back(entry);
-    }
-
-    /// How many of the ready messages make a batch. One that was delivered before comes alone: what fails a batch fails by
-    /// itself the next time, and the others do not fail with it.
-    fn together(&self, most: usize) -> usize {
-        match self.ready.front() {
-            None => 0,
-            Some(first) if !first.is_first() => 1,
-            Some(_) => self.ready.leading(most, Entry::is_first),
-        }
-    }
-
-    fn wait(&mut self, worker: usize, waker: &Waker) {
-        self.idle.retain(|(known, _)| *known != worker);
-        self.idle.push((worker, waker.clone()));
-    }
-
-    fn wake(&mut self, number: usize) {
-        let number = number.min(self.idle.len());
-        for (_, waker) in self.idle.drain(..number) {
-            waker.wake();
-        }
     }
 }

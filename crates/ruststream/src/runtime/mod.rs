@@ -14,11 +14,13 @@ mod entry;
 mod fetcher;
 mod judge;
 mod observer;
+mod queue;
 mod ready;
 mod room;
 mod settings;
 mod settler;
 mod shared;
+mod slot;
 mod subscription;
 mod worker;
 

@@ -220,7 +220,7 @@ fn seat(leaving: Leaving, number: usize, journal: &Arc<Journal>) -> (TestBroker,
     let stand_in = StandIn {
         label,
         number,
-        memory: MemoryBroker::new().capacity(usize::MAX).payload_limit(usize::MAX),
+        memory: MemoryBroker::new().capacity(usize::MAX).max_payload(usize::MAX),
         journal: journal.clone(),
         routes,
     };
