@@ -159,3 +159,43 @@ async fn what_handlers_say_holds_and_an_answer_in_their_place_is_a_failure() {
     assert!(dead[0].letter.error.contains("in the place of the handler"), "{dead:?}");
     running.shutdown().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_by_its_time_out_keeps_no_permit() {
+    let (broker, gate, begun) = (MemoryBroker::new(), Gate::closed(), Record::default());
+    let running = start(broker.clone(), |scope| {
+        scope.layer(Tower::new(ServiceBuilder::new().concurrency_limit(1)), |scope| {
+            let (gate, begun) = (gate.clone(), begun.clone());
+            let held = handler("orders", move |given| {
+                let (gate, begun) = (gate.clone(), begun.clone());
+                async move {
+                    begun.add(given.id());
+                    gate.pass().await;
+                }
+            });
+            scope
+                .include(held)
+                .workers(2)
+                .timeout(Duration::from_secs(5))
+                .retry(Retry::never());
+        });
+    })
+    .await;
+
+    // The first has the only permit and hangs; the second waits for it. Each has its own 5 s, waiting included.
+    publish_ids(&broker, "orders", [1]).await;
+    begun.reaches(1).await;
+    publish_ids(&broker, "orders", [2, 3]).await;
+    within(broker.idle("orders")).await;
+
+    let dead = broker.dead_letters("orders");
+    assert!(dead.iter().all(|one| one.letter.error.contains("time-out")), "{dead:?}");
+    // Those that come afterwards find it free: neither the call that had it nor those that waited have kept it.
+    gate.let_go(2);
+    let before = begun.len();
+    publish_ids(&broker, "orders", [4, 5]).await;
+    begun.reaches(before + 2).await;
+    within(broker.idle("orders")).await;
+    assert_eq!(broker.dead_letters("orders").len(), dead.len());
+    running.shutdown().await.unwrap();
+}

@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{Call, Failure, IntoReply, Outcome};
-use crate::codec::Encode;
+use crate::codec::{Codec, Encode};
 use crate::message::TransportOptions;
-use crate::publish::{Addressed, Destination, InvalidDestination, Prepared, inherit};
+use crate::publish::{Addressed, Destination, InvalidDestination, Prepared, inherit, nowhere, unwritable};
 use crate::transport::TransportError;
 
 /// One message that a handler answers with, with what can be said of it: where it goes, headers, key, delay, options.
@@ -72,6 +72,25 @@ impl Reply {
     pub fn options(mut self, options: impl TransportOptions) -> Self {
         self.set.set_options(options);
         self
+    }
+
+    /// The message as it would be sent, written by `codec`: what a test of a handler asserts on. Its destination is empty where the
+    /// reply names none, and the request or the handler decides; what a message inherits from the one that caused it is not there
+    /// yet.
+    ///
+    /// # Errors
+    ///
+    /// Where the destination cannot be filled, or the message has no form in the codec.
+    pub fn prepared(&self, codec: &Codec) -> Result<Prepared, TransportError> {
+        let mut prepared = self.set.clone();
+        if let Some(destination) = &self.destination {
+            prepared.destination = destination.clone().map_err(nowhere)?;
+        }
+        let set = std::mem::take(&mut prepared.headers);
+        let Prepared { headers, payload, .. } = &mut prepared;
+        self.value.encode(codec, headers, payload).map_err(unwritable)?;
+        headers.take_over(set);
+        Ok(prepared)
     }
 
     /// The message, encoded; `None` where neither it nor the request nor the handler says where it goes.
@@ -152,6 +171,24 @@ impl fmt::Debug for Reply {
 ///     Replies::from([Reply::new(Receipt { order: order.id }).key(order.id.to_string())]).and(lines)
 /// }
 /// ```
+///
+/// A test of the handler alone looks at what [would be sent](Reply::prepared):
+///
+/// ```
+/// # use ruststream::prelude::*;
+/// # #[derive(Serialize)]
+/// # struct Line { product: u64 }
+/// # #[subscriber("orders", reply)]
+/// # async fn split(product: u64) -> Replies { Replies::from([Reply::new(Line { product }).to("lines.7")]) }
+/// use ruststream::codec::Codec;
+///
+/// # async fn test() -> Result<(), ruststream::transport::TransportError> {
+/// let replies = split::call(7).await;
+/// let line = replies.iter().next().expect("a line").prepared(&Codec::Json)?;
+/// assert_eq!((line.destination(), line.payload()), ("lines.7", &b"{\"product\":7}"[..]));
+/// # Ok(()) }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(test()).unwrap();
+/// ```
 #[derive(Debug, Default)]
 pub struct Replies(Vec<Reply>);
 
@@ -161,6 +198,30 @@ impl Replies {
     pub fn and(mut self, more: impl IntoIterator<Item = Reply>) -> Self {
         self.0.extend(more);
         self
+    }
+
+    /// The messages, in their order.
+    pub fn iter(&self) -> std::slice::Iter<'_, Reply> {
+        self.0.iter()
+    }
+
+    /// How many messages there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True if there is no message.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'a> IntoIterator for &'a Replies {
+    type Item = &'a Reply;
+    type IntoIter = std::slice::Iter<'a, Reply>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
     }
 }
 

@@ -18,6 +18,7 @@ pub use out::Out;
 pub(crate) use pool::Pool;
 pub use prepared::Prepared;
 pub(crate) use prepared::inherit;
+pub(crate) use publisher::unwritable;
 pub use publisher::{Publisher, Publishing};
 pub use request::{Client, Request, RequestError};
 pub(crate) use request::{Pending, Replies};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{Addressed, Destination, InvalidDestination, Pool, Prepared, PublishLayers, nowhere};
-use crate::codec::{Codec, Encode};
+use crate::codec::{Codec, CodecError, Encode};
 use crate::message::{HeaderMap, Outgoing, TransportOptions};
 use crate::transport::{ErrorKind, Publish, PublishError, TransportError};
 
@@ -197,11 +197,15 @@ impl Publisher {
         let mut prepared = self.pool.take();
         prepared.destination = destination;
         let Prepared { payload, headers, .. } = &mut *prepared;
-        message.encode(&self.codec, headers, payload).map_err(|error| {
-            TransportError::new(ErrorKind::Invalid, format!("it could not be encoded: {error}")).with_cause(error)
-        })?;
+        message.encode(&self.codec, headers, payload).map_err(unwritable)?;
         Ok(prepared)
     }
+}
+
+/// The error of a message that has no form in its codec.
+#[cold]
+pub(crate) fn unwritable(error: CodecError) -> TransportError {
+    TransportError::new(ErrorKind::Invalid, format!("it could not be encoded: {error}")).with_cause(error)
 }
 
 /// Takes messages through the layers, sends them in one call, and tells the layers what became of them.
