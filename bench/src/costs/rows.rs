@@ -172,10 +172,16 @@ pub const REDIS: &[Row] = &[
     ),
     redis(
         "redis.stream-atomic",
-        "stream, one INCR a message in a transaction with its ack",
+        "stream, one INCR a message with its ack, each asked of the server",
         Some(at_most(60_000.0, f64::INFINITY)),
     ),
     redis("redis.list", "reliable list", Some(at_most(15_000.0, 12.0))),
+    redis(
+        "redis.list-pipeline",
+        "reliable list, one INCR a message with its ack",
+        None,
+    ),
+    redis("redis.channel-pipeline", "channel, one INCR a message", None),
     redis("redis.channel", "channel", Some(at_most(8_000.0, 5.0))),
     redis("redis.pattern", "channels by pattern", None),
 ];

@@ -59,6 +59,7 @@ mod any;
 mod beside;
 mod broker;
 mod channel;
+mod commands;
 mod connection;
 mod credentials;
 mod dead_letters;
@@ -86,6 +87,7 @@ pub use self::{
     beside::{ItemDelivery, ItemReceipt, ItemSettle, RedisItem},
     broker::RedisBroker,
     channel::{ChannelFetch, RedisChannel},
+    commands::RedisCommands,
     connection::RedisConnection,
     credentials::CredentialProvider,
     dead_letters::{DeadLetters, DeadMessage},
@@ -93,7 +95,7 @@ pub use self::{
     publish::{RedisPublish, RedisPublisher},
     source::{Form, RedisSource},
     stream::{
-        EntryId, InvalidEntryId, RedisCommands, RedisStream, Retention, Start, StreamDelivery, StreamEntry,
-        StreamFetch, StreamReceipt, StreamSettle,
+        EntryId, InvalidEntryId, RedisStream, Retention, Start, StreamDelivery, StreamEntry, StreamFetch,
+        StreamReceipt, StreamSettle,
     },
 };

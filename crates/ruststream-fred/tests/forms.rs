@@ -419,3 +419,62 @@ async fn many_that_are_published_in_one_call_keep_their_order() {
     let there = server.cli(&["LRANGE", "jobs", "0", "-1"]);
     assert_eq!(there.lines().collect::<Vec<_>>(), sent);
 }
+
+/// Each takes ten, acks six of them with a command, and retries, gives back, and sets aside the others.
+#[tokio::test]
+async fn queued_commands_of_lists_and_channels_travel_with_acks_and_with_nothing_else() {
+    let server = Server::start();
+    let connection = server.connect().await;
+    let queue = |delivery: &ItemDelivery| {
+        let item: &RedisItem = delivery.fields().downcast_ref().unwrap();
+        let commands = item.commands().unwrap();
+        commands.queue("INCR", [format!("{}:count", item.name())]).unwrap();
+        commands
+            .publish(&Outgoing::new(&format!("{}:receipts", item.name()), delivery.payload()))
+            .unwrap();
+    };
+    let jobs = Reader::open(RedisList::new("jobs").pipeline(), &connection).await;
+    let plain = Reader::open(RedisList::new("plain").at_most_once().atomic(), &connection).await;
+    for (mut reader, name, form) in [(jobs, "jobs", Form::List), (plain, "plain", Form::PlainList)] {
+        publish(&connection, form, name, &numbers(0..10)).await;
+        let mut taken = reader.take(10).await;
+        taken.iter().for_each(queue);
+        let dead = taken.split_off(9);
+        let retried = taken.split_off(8);
+        let released = taken.split_off(6);
+        assert_eq!(reader.end(taken, Verdict::Ack).await.stale, 0);
+        reader.end(released, Verdict::Release).await;
+        let after = Duration::from_hours(1);
+        reader.end(retried, Verdict::Retry { after }).await;
+        reader.end(dead, rejected()).await;
+        assert_eq!(server.cli(&["GET", &format!("{name}:count")]).trim(), "6", "{name}");
+        assert_eq!(server.length(&format!("{name}:receipts")), 6, "{name}");
+    }
+    let mut news = Reader::open(RedisChannel::new("news").atomic(), &connection).await;
+    publish(&connection, Form::Channel, "news", &numbers(0..10)).await;
+    let taken = news.take(10).await;
+    taken.iter().for_each(queue);
+    news.end(taken, Verdict::Ack).await;
+    assert_eq!(server.cli(&["GET", "news:count"]).trim(), "10");
+}
+
+#[tokio::test]
+async fn commands_of_a_message_that_another_consumer_took_over_do_not_run() {
+    let server = Server::start();
+    let connection = server.connect().await;
+    let lease = Duration::from_millis(200);
+    let source = || RedisList::new("jobs").lease(lease).atomic();
+    let mut slow = Reader::open(source(), &connection).await;
+    publish(&connection, Form::List, "jobs", &["one"]).await;
+    let late = slow.take(1).await;
+    let mut quick = Reader::open(source(), &connection).await;
+    let taken = quick.take(1).await;
+    for delivery in late.iter().chain(&taken) {
+        let item: &RedisItem = delivery.fields().downcast_ref().unwrap();
+        item.commands().unwrap().queue("INCR", ["count"]).unwrap();
+    }
+    assert_eq!(slow.end(late, Verdict::Ack).await.stale, 1);
+    assert_eq!(server.cli(&["EXISTS", "count"]).trim(), "0");
+    assert_eq!(quick.end(taken, Verdict::Ack).await.stale, 0);
+    assert_eq!(server.cli(&["GET", "count"]).trim(), "1");
+}

@@ -515,7 +515,7 @@ async fn queued_commands_travel_with_acks_and_with_nothing_else() {
 
         assert_eq!(server.cli(&["GET", "count"]).trim(), "20", "atomic: {is_atomic}");
         assert_eq!(server.length("receipts"), 20);
-        assert_eq!(server.calls("exec"), if is_atomic { 20 } else { 0 });
+        assert_eq!(server.calls("incr"), 20, "what was not acked ran nothing");
         assert_eq!(server.pending("orders", GROUP), (0, 20));
     }
 }
@@ -529,20 +529,23 @@ async fn commands_whose_answer_is_lost_are_not_run_twice() {
         .command_timeout(Duration::from_millis(400));
     let connection = broker.connect().await.unwrap();
     let mut reader = Reader::open(RedisStream::new("orders").atomic(), &connection).await;
-    publish(&connection, "orders", &numbers(0..10)).await;
-    let taken = reader.take(10).await;
+    publish(&connection, "orders", &numbers(0..11)).await;
+    let taken = reader.take(11).await;
     let mut finished = Vec::new();
     for delivery in taken {
         let entry: &StreamEntry = delivery.fields().downcast_ref().unwrap();
         entry.commands().unwrap().queue("INCR", ["count"]).unwrap();
         finished.push((delivery.into_receipt(), Verdict::Ack));
     }
+    // The first makes the script known.
+    let mut first = finished.split_off(10);
+    reader.settle.settle(&mut first).await.unwrap();
     proxy.lose_answers();
     assert!(reader.settle.settle(&mut finished).await.is_err());
     assert_eq!(finished.len(), 10);
     eventually(
         || server.cli(&["GET", "count"]).trim().to_owned(),
-        |count| count == "10",
+        |count| count == "11",
     )
     .await;
     proxy.heal();
@@ -551,7 +554,7 @@ async fn commands_whose_answer_is_lost_are_not_run_twice() {
         assert!(error.is_transient(), "{error}");
     }
 
-    assert_eq!(server.cli(&["GET", "count"]).trim(), "10");
+    assert_eq!(server.cli(&["GET", "count"]).trim(), "11");
     assert_eq!(server.pending("orders", GROUP), (0, 0));
 }
 

@@ -2,7 +2,8 @@
 
 use ruststream::app::Running;
 use ruststream::prelude::*;
-use ruststream_fred::{RedisBroker, RedisChannel, RedisList, RedisSource, RedisStream, StreamEntry};
+use ruststream::transport::TransportError;
+use ruststream_fred::{RedisBroker, RedisChannel, RedisCommands, RedisList, RedisSource, RedisStream};
 use serde::{Deserialize, Serialize};
 use servers::Instance;
 
@@ -44,13 +45,10 @@ async fn reply(order: Order) -> Receipt {
 }
 
 #[subscriber("in")]
-async fn entry_incr(order: Order, context: Context<'_>) -> Result<(), String> {
+async fn incr(order: Order, commands: RedisCommands) -> Result<(), TransportError> {
     assert_eq!(order.id, 7);
-    let entry: &StreamEntry = context.fields().ok_or("a stream is read")?;
-    let commands = entry.commands().ok_or("it has a pipeline")?;
-    commands.queue("INCR", ["count"]).map_err(|error| error.to_string())?;
     MESSAGES.one();
-    Ok(())
+    commands.queue("INCR", ["count"])
 }
 
 pub(super) async fn run(name: &str, server: Instance, run: Run) -> Result<(), String> {
@@ -63,6 +61,8 @@ pub(super) async fn run(name: &str, server: Instance, run: Run) -> Result<(), St
         "stream-pipeline" => (&xadd, stream.pipeline().into()),
         "stream-atomic" => (&xadd, stream.atomic().into()),
         "list" => (&lpush, RedisList::new(IN).into()),
+        "list-pipeline" => (&lpush, RedisList::new(IN).pipeline().into()),
+        "channel-pipeline" => (&publish, RedisChannel::new(IN).pipeline().into()),
         "channel" => (&publish, RedisChannel::new(IN).into()),
         "pattern" => (&publish, RedisChannel::pattern("i*").into()),
         other => return Err(format!("no row is named {other:?}")),
@@ -78,7 +78,9 @@ async fn start(name: &str, url: String, source: RedisSource) -> Result<Running, 
     let app = app.with_broker(RedisBroker::standalone(url), |broker| match name {
         "stream-batch64" => drop(broker.include(batch).source(source).batch(64)),
         "stream-reply" => drop(broker.include(reply).source(source)),
-        "stream-pipeline" | "stream-atomic" => drop(broker.include(entry_incr).source(source)),
+        "stream-pipeline" | "stream-atomic" | "list-pipeline" | "channel-pipeline" => {
+            drop(broker.include(incr).source(source));
+        }
         _ => drop(broker.include(each).source(source)),
     });
     app.start().await.map_err(|error| error.to_string())

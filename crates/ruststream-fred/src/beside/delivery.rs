@@ -8,6 +8,8 @@ use bytes::Bytes;
 use ruststream::message::HeaderMap;
 use ruststream::transport::Delivery;
 
+use super::Beside;
+use crate::commands::RedisCommands;
 use crate::envelope;
 use crate::lease::Held;
 
@@ -26,6 +28,7 @@ pub struct ItemDelivery {
 pub struct RedisItem {
     /// The list, the channel, or the pattern where the message was kept back meanwhile.
     name: Name,
+    commands: Option<RedisCommands>,
 }
 
 #[derive(Debug, Clone)]
@@ -56,11 +59,18 @@ impl RedisItem {
     pub fn name(&self) -> &str {
         self.name.text()
     }
+
+    /// Where the handler queues commands of its own, if its source says so: [of a list](crate::RedisList::pipeline), [of a
+    /// channel](crate::RedisChannel::pipeline).
+    pub fn commands(&self) -> Option<&RedisCommands> {
+        self.commands.as_ref()
+    }
 }
 
 /// What is left of a message of a list or a channel.
 pub struct ItemReceipt {
     pub(crate) kind: ReceiptKind,
+    pub(crate) commands: Option<RedisCommands>,
 }
 
 pub(crate) enum ReceiptKind {
@@ -72,7 +82,7 @@ pub(crate) enum ReceiptKind {
 
 impl ItemDelivery {
     /// A message that the server holds.
-    pub(crate) fn held(list: &Arc<str>, value: &Bytes, unfinished: bool, held: Held) -> Self {
+    pub(crate) fn held(beside: &Beside, value: &Bytes, unfinished: bool, held: Held) -> Self {
         let (payload, headers) = envelope::read(value);
         Self {
             payload,
@@ -80,35 +90,41 @@ impl ItemDelivery {
             attempt: attempt_of(held.id()),
             unfinished,
             item: RedisItem {
-                name: Name::Own(Arc::clone(list)),
+                name: Name::Own(Arc::clone(&beside.name)),
+                commands: beside.commands(),
             },
             receipt: ItemReceipt {
                 kind: ReceiptKind::Held(held),
+                commands: None,
             },
         }
     }
 
     /// A message that no one holds, taken from a list or kept back meanwhile.
-    pub(crate) fn given(list: &Arc<str>, name: Bytes, value: Bytes) -> Self {
-        Self::of(Name::Own(Arc::clone(list)), name, value)
+    pub(crate) fn given(beside: &Beside, name: Bytes, value: Bytes) -> Self {
+        Self::of(beside, Name::Own(Arc::clone(&beside.name)), name, value)
     }
 
     /// A message that a channel has just brought.
-    pub(crate) fn told(channel: fred::bytes_utils::Str, value: Bytes) -> Self {
+    pub(crate) fn told(beside: &Beside, channel: fred::bytes_utils::Str, value: Bytes) -> Self {
         // Those that come again are numbered by when they came, nearly: enough for their order.
-        Self::of(Name::Told(channel), Bytes::from_static(b"1-1"), value)
+        Self::of(beside, Name::Told(channel), Bytes::from_static(b"1-1"), value)
     }
 
-    fn of(from: Name, name: Bytes, value: Bytes) -> Self {
+    fn of(beside: &Beside, from: Name, name: Bytes, value: Bytes) -> Self {
         let (payload, headers) = envelope::read(&value);
         Self {
             payload,
             headers,
             attempt: attempt_of(&name),
             unfinished: false,
-            item: RedisItem { name: from },
+            item: RedisItem {
+                name: from,
+                commands: beside.commands(),
+            },
             receipt: ItemReceipt {
                 kind: ReceiptKind::Given { name, value },
+                commands: None,
             },
         }
     }
@@ -119,6 +135,16 @@ impl ItemDelivery {
 
     pub(crate) fn size(&self) -> usize {
         self.payload.len()
+    }
+}
+
+impl ItemReceipt {
+    /// The number of the message and the attempt.
+    pub(crate) fn name(&self) -> &Bytes {
+        match &self.kind {
+            ReceiptKind::Held(held) => held.id(),
+            ReceiptKind::Given { name, .. } => name,
+        }
     }
 }
 
@@ -160,7 +186,10 @@ impl Delivery for ItemDelivery {
     }
 
     fn into_receipt(self) -> ItemReceipt {
-        self.receipt
+        ItemReceipt {
+            commands: self.item.commands,
+            ..self.receipt
+        }
     }
 }
 
@@ -176,12 +205,8 @@ impl fmt::Debug for ItemDelivery {
 
 impl fmt::Debug for ItemReceipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match &self.kind {
-            ReceiptKind::Held(held) => held.id(),
-            ReceiptKind::Given { name, .. } => name,
-        };
         f.debug_struct("ItemReceipt")
-            .field("name", name)
+            .field("name", self.name())
             .finish_non_exhaustive()
     }
 }

@@ -17,6 +17,7 @@ pub use delivery::{ItemDelivery, ItemReceipt, RedisItem};
 pub use settle::ItemSettle;
 pub(crate) use settle::released;
 
+use crate::commands::{self, Place, RedisCommands};
 use crate::connection::RedisConnection;
 use crate::envelope;
 use crate::error::Failure;
@@ -86,6 +87,8 @@ pub(crate) struct Beside {
     dead: String,
     /// The channel on which others say that something is kept back.
     pub(crate) bell: String,
+    /// Whether handlers queue commands of their own.
+    has_commands: bool,
 }
 
 /// What a claim brought.
@@ -106,7 +109,13 @@ pub(crate) struct Settlement {
 }
 
 impl Beside {
-    pub(crate) fn new(name: &Arc<str>, kind: Kind, lease: Duration, connection: &RedisConnection) -> Self {
+    pub(crate) fn new(
+        name: &Arc<str>,
+        kind: Kind,
+        lease: Duration,
+        has_commands: bool,
+        connection: &RedisConnection,
+    ) -> Self {
         let hub = Arc::clone(connection.hub());
         let consumer = format!("{}-{:016x}", std::process::id(), fastrand::u64(..));
         let held_prefix = beside(name, "held:");
@@ -126,9 +135,26 @@ impl Beside {
             consumer,
             dead: dead_of(name, hub.settings().is_cluster()),
             bell: bell_of(name),
+            has_commands,
             name: Arc::clone(name),
             hub,
         }
+    }
+
+    /// Where the handler of a message queues its commands.
+    fn commands(&self) -> Option<RedisCommands> {
+        let settings = self.hub.settings();
+        let slot = settings.is_cluster().then_some(self.slot);
+        self.has_commands.then(|| RedisCommands::new(slot, settings.form))
+    }
+
+    /// Acks messages and runs what their handlers queued; answers how many of them this consumer does not hold any more.
+    async fn ack_with_commands(&self, messages: &[(Bytes, RedisCommands)]) -> Result<usize, Failure> {
+        let place = match self.kind {
+            Kind::Reliable => Place::List(&self.held),
+            _ => Place::Channel(&self.name),
+        };
+        commands::run(&self.hub, self.slot, &place, messages).await
     }
 
     /// How often to look for what is due or orphaned.

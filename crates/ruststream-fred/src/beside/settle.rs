@@ -33,6 +33,27 @@ impl ItemSettle {
         }
     }
 
+    /// Acks what has commands with it, in one step of the server for each message. What this consumer does not hold any more leaves
+    /// nothing behind; what no one holds may be run again where an answer was lost.
+    async fn ack_with_commands(&mut self, finished: &mut Vec<(ItemReceipt, Verdict)>) -> Result<usize, TransportError> {
+        let mut with = Vec::new();
+        for (receipt, verdict) in finished.iter() {
+            if let (Some(commands), Verdict::Ack) = (&receipt.commands, verdict)
+                && !commands.is_empty()
+            {
+                with.push((receipt.name().clone(), commands.clone()));
+            }
+        }
+        if with.is_empty() {
+            return Ok(0);
+        }
+        let late = self.beside.ack_with_commands(&with).await?;
+        finished.retain(|(receipt, verdict)| {
+            !matches!((&receipt.commands, verdict), (Some(commands), Verdict::Ack) if !commands.is_empty())
+        });
+        Ok(late)
+    }
+
     /// Acks in one command for many. A name is in the place of the consumer that holds it alone, so a late ack finds nothing.
     async fn ack(&mut self, finished: &mut Vec<(ItemReceipt, Verdict)>) -> Result<usize, TransportError> {
         self.acks.clear();
@@ -60,7 +81,8 @@ impl Settle for ItemSettle {
         finished.retain(|(receipt, _)| !matches!(&receipt.kind, ReceiptKind::Held(held) if held.is_lost()));
         let mut stale = before - finished.len();
         let in_doubt = std::mem::replace(&mut self.in_doubt, true);
-        let mut late = self.ack(finished).await?;
+        let mut late = self.ack_with_commands(finished).await?;
+        late += self.ack(finished).await?;
         if !finished.is_empty() {
             let settlements: Vec<Settlement> = finished.iter().map(settlement).collect();
             let mut done = 0;

@@ -150,10 +150,10 @@ impl ChannelFetch {
                 if let Some(next) = claimed.next {
                     self.beside.wake.due(next);
                 }
-                let name = &self.beside.name;
+                let beside = &self.beside;
                 let given = claimed.entries.into_iter();
                 self.rest
-                    .extend(given.map(|(number, value)| ItemDelivery::given(name, number, value)));
+                    .extend(given.map(|(number, value)| ItemDelivery::given(beside, number, value)));
             }
         }
         Ok(())
@@ -166,7 +166,7 @@ impl ChannelFetch {
         while let Some(news) = next {
             match news {
                 News::Message { channel, value } => {
-                    into.push(ItemDelivery::told(channel, value));
+                    into.push(ItemDelivery::told(&self.beside, channel, value));
                     left -= 1;
                 }
                 News::Bell => self.beside.wake.due(Duration::ZERO),

@@ -45,6 +45,7 @@ pub struct RedisChannel {
     name: Arc<str>,
     kind: Kind,
     buffer: usize,
+    has_commands: bool,
 }
 
 impl RedisChannel {
@@ -69,6 +70,7 @@ impl RedisChannel {
             name: name.into(),
             kind,
             buffer: DEFAULT_BUFFER,
+            has_commands: false,
         }
     }
 
@@ -76,6 +78,21 @@ impl RedisChannel {
     pub fn buffer(mut self, messages: usize) -> Self {
         self.buffer = messages.clamp(1, 1 << 24);
         self
+    }
+
+    /// Lets handlers queue [commands of their own](crate::RedisCommands) that are run when their message is acked, in one round trip for
+    /// many messages and one step of the server.
+    ///
+    /// No one holds the messages of a channel: those whose process dies are lost with their commands, and where an answer is lost they may
+    /// be run again. On a cluster the keys have to lie in the slot of the channel's name, or of the pattern: give both one hash tag.
+    pub fn pipeline(mut self) -> Self {
+        self.has_commands = true;
+        self
+    }
+
+    /// The same as [`pipeline`](Self::pipeline): what each message queued is one step of the server.
+    pub fn atomic(self) -> Self {
+        self.pipeline()
     }
 }
 
@@ -98,7 +115,7 @@ impl Source for RedisChannel {
 
     async fn open(&self, connection: &RedisConnection) -> Result<(ChannelFetch, ItemSettle), TransportError> {
         self.check()?;
-        let beside = Arc::new(Beside::new(&self.name, self.kind, LEASE, connection));
+        let beside = Arc::new(Beside::new(&self.name, self.kind, LEASE, self.has_commands, connection));
         let dropped = Arc::clone(connection.dropped_count());
         let fetch = ChannelFetch::open(Arc::clone(&beside), self.buffer, dropped).await?;
         Ok((fetch, ItemSettle::new(beside)))

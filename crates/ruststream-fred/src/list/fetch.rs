@@ -187,7 +187,7 @@ impl ListFetch {
         if beside.kind != Kind::Reliable {
             let given = claimed.entries.into_iter();
             self.rest
-                .extend(given.map(|(name, value)| ItemDelivery::given(&beside.name, name, value)));
+                .extend(given.map(|(name, value)| ItemDelivery::given(beside, name, value)));
             return Ok(());
         }
         let now = Instant::now();
@@ -213,7 +213,7 @@ impl ListFetch {
         for (index, (name, value)) in claimed.entries.into_iter().enumerate() {
             let unfinished = claimed.orphans.contains(&name);
             let held = Held::new(Arc::clone(&chunk), index);
-            let delivery = ItemDelivery::held(&beside.name, &value, unfinished, held);
+            let delivery = ItemDelivery::held(beside, &value, unfinished, held);
             bytes += delivery.size();
             largest = largest.max(delivery.size());
             self.rest.push_back(delivery);

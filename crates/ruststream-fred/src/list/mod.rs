@@ -41,6 +41,7 @@ pub struct RedisList {
     name: Arc<str>,
     lease: Duration,
     kind: Kind,
+    has_commands: bool,
 }
 
 impl RedisList {
@@ -50,6 +51,7 @@ impl RedisList {
             name: name.into(),
             lease: DEFAULT_LEASE,
             kind: Kind::Reliable,
+            has_commands: false,
         }
     }
 
@@ -68,6 +70,21 @@ impl RedisList {
     pub fn at_most_once(mut self) -> Self {
         self.kind = Kind::Plain;
         self
+    }
+
+    /// Lets handlers queue [commands of their own](crate::RedisCommands) that travel with the acks, in one round trip for many messages,
+    /// the commands and the ack of each in one step of the server.
+    ///
+    /// Of a reliable list both are done exactly once, or not at all: what another consumer took over leaves nothing behind. No one holds
+    /// the messages of a plain list, so where an answer is lost their commands may be run again.
+    pub fn pipeline(mut self) -> Self {
+        self.has_commands = true;
+        self
+    }
+
+    /// The same as [`pipeline`](Self::pipeline): a list has no way to ack that is not asked of the holder.
+    pub fn atomic(self) -> Self {
+        self.pipeline()
     }
 }
 
@@ -94,7 +111,13 @@ impl Source for RedisList {
 
     async fn open(&self, connection: &RedisConnection) -> Result<(ListFetch, ItemSettle), TransportError> {
         self.check()?;
-        let beside = Arc::new(Beside::new(&self.name, self.kind, self.lease, connection));
+        let beside = Arc::new(Beside::new(
+            &self.name,
+            self.kind,
+            self.lease,
+            self.has_commands,
+            connection,
+        ));
         beside.check_type().await?;
         Ok((ListFetch::new(Arc::clone(&beside)), ItemSettle::new(beside)))
     }

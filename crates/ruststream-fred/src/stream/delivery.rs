@@ -9,7 +9,8 @@ use bytes::Bytes;
 use ruststream::message::HeaderMap;
 use ruststream::transport::Delivery;
 
-use super::{EntryId, RedisCommands};
+use super::EntryId;
+use crate::commands::RedisCommands;
 use crate::lease::Held;
 
 /// A message in hand.

@@ -7,10 +7,10 @@ use fred::interfaces::Resp3Frame as Frame;
 use ruststream::message::HeaderMap;
 use tokio::time::Instant;
 
-use super::RedisCommands;
 use super::delivery::{StreamDelivery, StreamEntry};
 use super::shared::Shared;
 use super::time::EntryId;
+use crate::commands::RedisCommands;
 use crate::error::Failure;
 use crate::lease::{Chunk, Held};
 use crate::{message, reply};

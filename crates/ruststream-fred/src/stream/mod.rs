@@ -5,7 +5,6 @@
 //! there, its bytes where they were and safe from trimming, and a sorted set says when it is due. So nothing is copied, other groups of
 //! the stream see nothing of it, and what is pending in the first group is in someone's hands.
 
-mod commands;
 mod delivery;
 mod entries;
 mod fetch;
@@ -16,7 +15,6 @@ pub(crate) mod time;
 
 use std::sync::Arc;
 
-pub use commands::RedisCommands;
 pub use delivery::{StreamDelivery, StreamEntry, StreamReceipt};
 pub use fetch::StreamFetch;
 pub use settle::StreamSettle;

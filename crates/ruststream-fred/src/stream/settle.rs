@@ -8,10 +8,10 @@ use ruststream::message::header;
 use ruststream::transport::{DeadLetter, Settle, Settled, TransportError, Verdict};
 use tokio::time::Instant;
 
-use super::commands::Mode;
 use super::delivery::StreamReceipt;
 use super::shared::{Settlement, Shared, What};
 use super::time::since_epoch;
+use crate::commands::Mode;
 use crate::error::Failure;
 
 /// How many ids one `XACK` bears.
@@ -79,7 +79,7 @@ impl StreamSettle {
     }
 
     /// Acks what has commands with it. Where someone else may have an entry, or the call before may have come through, the server is
-    /// asked first: what it does not hold for this consumer is done, or not this consumer's any more.
+    /// asked: what it does not hold for this consumer is done, or not this consumer's any more.
     async fn ack_with_commands(
         &mut self,
         mode: Mode,
@@ -89,33 +89,22 @@ impl StreamSettle {
         let now = Instant::now();
         let for_how_long = self.shared.lease * 2 / 3;
         let mut with = Vec::new();
-        let mut asks = in_doubt;
+        let mut asks = in_doubt || mode == Mode::Atomic;
         for (receipt, verdict) in finished.iter() {
-            if let (Some(commands), Verdict::Ack) = (&receipt.commands, verdict) {
+            if let (Some(commands), Verdict::Ack) = (&receipt.commands, verdict)
+                && !commands.is_empty()
+            {
                 asks |= !receipt.held.chunk().is_fresh(now, for_how_long);
-                with.push((receipt.held.id().clone(), commands.take()));
+                with.push((receipt.held.id().clone(), commands.clone()));
             }
         }
         if with.is_empty() {
             return Ok(0);
         }
-        let mut late = 0;
-        if asks {
-            let ids: Vec<Bytes> = with.iter().map(|(id, _)| id.clone()).collect();
-            let lost = self.shared.renew(&ids).await?;
-            late = lost.len();
-            let mut position = 0;
-            with.retain(|_| {
-                position += 1;
-                lost.binary_search(&(position - 1)).is_err()
-            });
-        }
-        let mut rest = with.into_iter().peekable();
-        while rest.peek().is_some() {
-            let part: Vec<_> = rest.by_ref().take(ACKS).collect();
-            self.shared.ack_with_commands(mode, part).await?;
-        }
-        finished.retain(|(receipt, verdict)| receipt.commands.is_none() || !matches!(verdict, Verdict::Ack));
+        let late = self.shared.ack_with_commands(asks, &with).await?;
+        finished.retain(|(receipt, verdict)| {
+            !matches!((&receipt.commands, verdict), (Some(commands), Verdict::Ack) if !commands.is_empty())
+        });
         Ok(late)
     }
 

@@ -6,17 +6,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use fred::interfaces::Resp3Frame as Frame;
 use fred::types::Value;
-use ruststream::transport::ErrorKind;
 use tokio::time::Instant;
 
-use super::commands::Mode;
 use super::delivery::StreamReader;
 use super::time::{EntryId, millis};
+use crate::commands::{self, Mode, Place, RedisCommands};
 use crate::connection::RedisConnection;
 use crate::error::{Failure, Sign};
 use crate::hub::Hub;
 use crate::lease::Book;
-use crate::link::Command;
 use crate::names::{beside, dead_of, slot_of};
 use crate::reply;
 use crate::script::Script;
@@ -207,52 +205,20 @@ impl Shared {
         reply::number(&answer, "XACK")
     }
 
-    /// Acks entries that this consumer still holds, and sends what their handlers queued, in one round trip.
+    /// Acks entries and runs what their handlers queued; answers how many of them this consumer does not hold any more. Where `asks` is
+    /// set, their commands do not run.
     pub(super) async fn ack_with_commands(
         &self,
-        mode: Mode,
-        entries: Vec<(Bytes, Vec<Command>)>,
-    ) -> Result<(), Failure> {
-        let ack = |ids: &mut dyn Iterator<Item = Bytes>| {
-            let mut values: Vec<Value> = vec![self.stream.as_ref().into(), self.group.as_ref().into()];
-            values.extend(ids.map(Value::Bytes));
-            ("XACK", values)
+        asks: bool,
+        entries: &[(Bytes, RedisCommands)],
+    ) -> Result<usize, Failure> {
+        let place = Place::Stream {
+            stream: &self.stream,
+            group: &self.group,
+            consumer: &self.consumer.name,
+            asks,
         };
-        let mut all = Vec::new();
-        match mode {
-            Mode::Pipeline => {
-                let mut ids = Vec::with_capacity(entries.len());
-                for (id, commands) in entries {
-                    all.extend(commands);
-                    ids.push(id);
-                }
-                all.push(ack(&mut ids.into_iter()));
-            }
-            Mode::Atomic => {
-                for (id, commands) in entries {
-                    all.push(("MULTI", Vec::new()));
-                    all.extend(commands);
-                    all.push(ack(&mut std::iter::once(id)));
-                    all.push(("EXEC", Vec::new()));
-                }
-            }
-        }
-        let link = self.hub.link(self.slot).await?;
-        let answers = link.pipeline(all, self.hub.settings().command_timeout).await?;
-        for answer in answers {
-            match answer {
-                Err(failure) if matches!(failure.sign, Sign::Elsewhere | Sign::Ask(_)) => {
-                    self.hub.forget(&link);
-                    return Err(failure);
-                }
-                Err(failure) if failure.kind == ErrorKind::Busy => return Err(failure),
-                Err(failure) => {
-                    tracing::error!(stream = %self.stream, error = %failure.text, "a command that a handler queued failed");
-                }
-                Ok(_) => {}
-            }
-        }
-        Ok(())
+        commands::run(&self.hub, self.slot, &place, entries).await
     }
 
     /// Settles entries that this consumer still holds, in as many calls as their number needs. `done` is told how many of them

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use ruststream::transport::{Capabilities, DeadLetters, ErrorKind, Source, TransportError};
 
-use super::commands::Mode;
 use super::time::since_epoch;
 use super::{EntryId, StreamFetch, StreamSettle};
+use crate::commands::Mode;
 use crate::connection::RedisConnection;
 use crate::names::{check_group, check_name};
 use crate::walk::Walk;
@@ -130,20 +130,20 @@ impl RedisStream {
         self
     }
 
-    /// Lets handlers queue [commands of their own](crate::RedisCommands) that travel with the acks, in one round trip for many
-    /// messages.
+    /// Lets handlers queue [commands of their own](crate::RedisCommands) that travel with the acks, in one round trip for many messages.
     ///
-    /// What a handler queued is sent once its message is acked. A process that dies before has sent nothing; one that loses its link
-    /// meanwhile asks the server first whether it was done, by message, which holds for all that was sent in one go but for the moment
-    /// between a command and its ack: [`atomic`](Self::atomic) has no such moment.
+    /// What a handler queued is run once its message is acked, in one step of the server with the ack. A process that dies before has
+    /// sent nothing; one whose link is lost meanwhile asks the server which messages are done before it sends anything again.
     pub fn pipeline(mut self) -> Self {
         self.commands = Some(Mode::Pipeline);
         self
     }
 
-    /// As [`pipeline`](Self::pipeline), the commands and the ack of each message in a transaction (`MULTI`, `EXEC`): both are done, or
-    /// neither, exactly once. As with all transactions of Redis, a command that fails by itself, such as one on a key of another type,
-    /// does not undo the others. A reply of the handler is published before the ack as ever; one that is to be part of the transaction is
+    /// As [`pipeline`](Self::pipeline), and the server is asked of each message whether this consumer still holds it, in the same step:
+    /// the commands and the ack of each are done exactly once, or not at all, also where a clock jumped or this process stood still for
+    /// longer than its lease. It costs the server one look more a message.
+    ///
+    /// A reply of the handler is published before the ack as ever; one that is to be part of the step is
     /// [queued](crate::RedisCommands::publish) instead.
     pub fn atomic(mut self) -> Self {
         self.commands = Some(Mode::Atomic);

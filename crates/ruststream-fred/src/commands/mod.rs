@@ -1,12 +1,17 @@
 //! Commands of a handler's own that travel with the ack of its message.
 
+mod extract;
+mod run;
+
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use fred::types::Value;
 use ruststream::message::Outgoing;
 use ruststream::transport::{ErrorKind, TransportError};
+
+pub(crate) use run::{Place, run};
 
 use crate::link::Command;
 use crate::names::{check_name, slot_of};
@@ -19,31 +24,32 @@ use crate::source::Form;
 pub(crate) enum Mode {
     /// In the round trip of the acks of many messages.
     Pipeline,
-    /// As [`Mode::Pipeline`], the commands and the ack of each message in a transaction.
+    /// As [`Mode::Pipeline`], and the server is asked of each message whether this consumer still holds it.
     Atomic,
 }
 
 /// What a handler queued: sent when its message is acked, and dropped when it is retried, given back or a dead letter.
 ///
-/// A subscription has it where its source says [`pipeline`](crate::RedisStream::pipeline) or [`atomic`](crate::RedisStream::atomic).
+/// A subscription has it where its source says [`pipeline`](crate::RedisStream::pipeline) or [`atomic`](crate::RedisStream::atomic): a
+/// stream, a list or a channel. A command that fails by itself, such as one on a key of another type, is told in the log and does not undo
+/// the others, as in all transactions of Redis. One that waits (`BLPOP`), or that no script may run (`SUBSCRIBE`), cannot be queued.
 ///
 /// # Examples
 ///
 /// ```
 /// use ruststream::prelude::*;
-/// use ruststream_fred::StreamEntry;
+/// use ruststream::transport::TransportError;
+/// use ruststream_fred::RedisCommands;
 ///
 /// #[subscriber("orders")]
-/// async fn count(order: u64, context: Context<'_>) -> Result<(), String> {
-///     let entry: &StreamEntry = context.fields().ok_or("this handler reads a stream")?;
-///     let commands = entry.commands().ok_or("this subscription has no pipeline")?;
-///     commands.queue("INCR", ["orders:count"]).map_err(|error| error.to_string())
+/// async fn count(order: u64, commands: RedisCommands) -> Result<(), TransportError> {
+///     commands.queue("INCR", ["orders:count"])
 /// }
 /// ```
 #[derive(Clone)]
 pub struct RedisCommands {
     queued: Arc<Mutex<Vec<Command>>>,
-    /// That of the stream, where it matters.
+    /// That of the source, where it matters.
     slot: Option<u16>,
     form: Form,
 }
@@ -61,7 +67,7 @@ impl RedisCommands {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] on a cluster where the key lies in another slot than the stream: give both one hash tag.
+    /// [`ErrorKind::Invalid`] on a cluster where the key lies in another slot than the stream, the list or the channel: give both one hash tag.
     pub fn queue<A: Into<Bytes>>(
         &self,
         command: &'static str,
@@ -93,15 +99,15 @@ impl RedisCommands {
         self.queued().clear();
     }
 
-    pub(crate) fn take(&self) -> Vec<Command> {
-        self.queued().clone()
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queued().is_empty()
     }
 
     fn push(&self, command: Command) {
         self.queued().push(command);
     }
 
-    fn queued(&self) -> std::sync::MutexGuard<'_, Vec<Command>> {
+    fn queued(&self) -> MutexGuard<'_, Vec<Command>> {
         self.queued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -110,7 +116,7 @@ impl RedisCommands {
             Some(slot) if slot_of(key) != slot => Err(TransportError::new(
                 ErrorKind::Invalid,
                 format!(
-                    "the key {key:?} lies in another slot of the cluster than the stream, so that its commands cannot travel with the \
+                    "the key {key:?} lies in another slot of the cluster than the source of the message, so that its commands cannot travel with the \
                      ack: give both one hash tag, such as {{shop}}orders and {{shop}}count"
                 ),
             )),
@@ -147,9 +153,9 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains("hash tag"), "{error}");
         assert!(commands.publish(&Outgoing::new("receipts", b"1")).is_err());
-        assert_eq!(commands.take().len(), 1);
+        assert_eq!(commands.queued().len(), 1);
         commands.clear();
-        assert!(commands.take().is_empty());
+        assert!(commands.queued().is_empty());
         assert!(RedisCommands::new(None, Form::Stream).queue("INCR", ["count"]).is_ok());
     }
 }
