@@ -211,7 +211,11 @@ impl<B: Broker> BrokerEntry for Mounts<B> {
         super::moving::Left {
             label: label_of(&self.broker),
             routes: self.broker.routes(&sources),
-            homeless: self.subscriptions.into_iter().map(Into::into).collect(),
+            homeless: self
+                .subscriptions
+                .into_iter()
+                .map(|mount| super::moving::Homeless::of(mount, &self.broker))
+                .collect(),
             publish_layers: self.publish_layers,
         }
     }
@@ -458,6 +462,10 @@ pub(super) trait Opener<C: Connection>: Send + Sync {
     #[cfg(feature = "testing")]
     fn any(&self) -> &dyn Any;
 
+    /// Who gets its messages beside it.
+    #[cfg(feature = "testing")]
+    fn audience(&self) -> Option<crate::transport::Audience>;
+
     /// Begins a walk through the dead letters that the transport keeps.
     #[cfg(feature = "cli")]
     fn dead_letters<'a>(
@@ -478,6 +486,11 @@ pub(super) trait Opener<C: Connection>: Send + Sync {
 impl<Src: Source> Opener<Src::Connection> for Src {
     fn name(&self) -> &str {
         Source::name(self)
+    }
+
+    #[cfg(feature = "testing")]
+    fn audience(&self) -> Option<crate::transport::Audience> {
+        Source::audience(self)
     }
 
     fn check(&self) -> Result<(), TransportError> {

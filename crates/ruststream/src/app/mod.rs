@@ -29,6 +29,6 @@ pub use health::{Health, SubscriptionHealth, SubscriptionState};
 pub use hooks::HookResult;
 pub use info::AppInfo;
 #[cfg(feature = "testing")]
-pub(crate) use moving::{Arriving, Leaving};
+pub(crate) use moving::{Arriving, Leaving, Reader};
 pub use running::{AppHandle, Running};
 pub use scope::{BrokerScope, Subscription};

@@ -9,17 +9,25 @@ use crate::codec::Codec;
 use crate::handler::{Definition, Handler};
 use crate::publish::{PublishLayers, Publisher};
 use crate::runtime::{Observer, Settings};
-use crate::transport::{Broker, Routes};
+use crate::transport::{Audience, Broker, Routes, Source as _};
 
 /// A broker that is left, with those who leave it.
 pub(crate) struct Leaving {
     pub(crate) label: String,
     /// How its server leads messages.
     pub(crate) routes: Option<Box<dyn Routes>>,
-    /// What each subscription reads, and the name of its handler.
-    pub(crate) subscriptions: Vec<(Arc<str>, &'static str)>,
+    pub(crate) subscriptions: Vec<Reader>,
     /// The codec of the app.
     pub(crate) codec: Codec,
+}
+
+/// A subscription that leaves.
+pub(crate) struct Reader {
+    /// What it reads.
+    pub(crate) name: Arc<str>,
+    pub(crate) handler: &'static str,
+    /// Who gets its messages beside it, where its source says so.
+    pub(crate) audience: Option<Audience>,
 }
 
 /// Where subscriptions go.
@@ -41,26 +49,32 @@ pub(super) struct Left {
 pub(super) struct Homeless {
     definition: Definition,
     name: Arc<str>,
+    audience: Option<Audience>,
     settings: Settings,
     codec: Option<Codec>,
     make: Box<dyn FnOnce(Publisher) -> Handler + Send>,
 }
 
-impl<B: Broker> From<Mount<B>> for Homeless {
-    fn from(mount: Mount<B>) -> Self {
+impl Homeless {
+    pub(super) fn of<B: Broker>(mount: Mount<B>, broker: &B) -> Self {
         let Subscription {
             definition,
             source,
             settings,
             codec,
         } = mount.subscription;
-        let name = match &source {
-            SourceChoice::Given(opener) => opener.name().into(),
-            SourceChoice::ByName => Arc::from(&*definition.name),
+        let (name, audience) = match &source {
+            SourceChoice::Given(opener) => (opener.name().into(), opener.audience()),
+            SourceChoice::ByName => {
+                let name = Arc::from(&*definition.name);
+                let audience = broker.source(&definition.name).audience();
+                (name, audience)
+            }
         };
         Self {
             definition,
             name,
+            audience,
             settings,
             codec,
             make: mount.make,
@@ -78,7 +92,11 @@ impl RustStream {
                 homeless,
                 publish_layers,
             } = left.leave();
-            let subscriptions = homeless.iter().map(|one| (one.name.clone(), one.definition.handler));
+            let subscriptions = homeless.iter().map(|one| Reader {
+                name: one.name.clone(),
+                handler: one.definition.handler,
+                audience: one.audience.clone(),
+            });
             let Arriving { broker, seats } = find(Leaving {
                 label,
                 routes,

@@ -162,7 +162,8 @@ impl Shared {
         let (kept, stores) = {
             let directory = self.directory();
             let mut stores = directory.find_broadcasts(name);
-            stores.extend(directory.find(name));
+            let own = directory.find(name);
+            stores.extend(own.filter(|own| !stores.iter().any(|store| store.id == own.id)));
             (directory.shelf(name), stores)
         };
         let mut left: Vec<_> = letters.into_iter().filter(|dead| !dead.put_again(&stores)).collect();

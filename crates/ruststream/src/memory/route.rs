@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::dead::Shelf;
 use super::store::{Kind, Store};
+use crate::transport::audience::{Audience, Matches, Share};
 use crate::transport::{ErrorKind, TransportError};
 
 /// Routes kept before all are forgotten: names that only patterns match may be without number.
@@ -23,7 +24,10 @@ pub(super) struct Route {
 pub(super) struct Directory {
     queues: HashMap<Arc<str>, Arc<Store>>,
     patterns: HashMap<Arc<str>, Arc<Store>>,
+    /// Those of one subscription, and those of groups.
     broadcasts: HashMap<Arc<str>, Vec<Arc<Store>>>,
+    /// As `broadcasts`, of names that match as another broker has it.
+    matchers: Vec<(Matches, Arc<Store>)>,
     shelves: HashMap<Arc<str>, Arc<Shelf>>,
     routes: HashMap<Arc<str>, Arc<Route>>,
     /// Counts how often the routes were forgotten, for those who keep one.
@@ -53,6 +57,7 @@ impl Directory {
             .values()
             .filter(|store| matches(&store.name, destination))
             .chain(self.broadcasts.get(destination).into_iter().flatten())
+            .chain(self.matching(destination))
             .cloned()
             .collect();
         match self.queues.get(destination) {
@@ -83,9 +88,10 @@ impl Directory {
         }
         let kind = if is_pattern(text) { Kind::Pattern } else { Kind::Queue };
         let store = self.new_store(kind, text, capacity);
-        let known = match kind {
-            Kind::Pattern => &mut self.patterns,
-            _ => &mut self.queues,
+        let known = if is_pattern(text) {
+            &mut self.patterns
+        } else {
+            &mut self.queues
         };
         known.insert(Arc::clone(&store.name), Arc::clone(&store));
         store
@@ -97,6 +103,34 @@ impl Directory {
         let known = self.broadcasts.entry(Arc::clone(&store.name)).or_default();
         known.push(Arc::clone(&store));
         store
+    }
+
+    /// The copy of a subscription with this audience: one of its own, or that of its group, made if it is not there.
+    pub(super) fn copy(&mut self, name: &str, audience: &Audience, capacity: usize) -> Arc<Store> {
+        let kind = match &audience.share {
+            Share::Each => Kind::Broadcast,
+            Share::Group(group) => Kind::Group(Arc::clone(group)),
+        };
+        let named = self.broadcasts.get(name).into_iter().flatten();
+        let matching = self.matchers.iter().map(|(_, store)| store);
+        let mut known = named.chain(matching);
+        let same = |store: &&Arc<Store>| kind != Kind::Broadcast && store.kind == kind && *store.name == *name;
+        if let Some(store) = known.find(same) {
+            return Arc::clone(store);
+        }
+        let store = self.new_store(kind, name, capacity);
+        if let Some(matches) = audience.matches {
+            self.matchers.push((matches, Arc::clone(&store)));
+        } else {
+            let known = self.broadcasts.entry(Arc::clone(&store.name)).or_default();
+            known.push(Arc::clone(&store));
+        }
+        store
+    }
+
+    fn matching(&self, destination: &str) -> impl Iterator<Item = &Arc<Store>> {
+        let matches = move |(matches, store): &&(Matches, Arc<Store>)| matches.0(&store.name, destination);
+        self.matchers.iter().filter(matches).map(|(_, store)| store)
     }
 
     fn new_store(&mut self, kind: Kind, text: &str, capacity: usize) -> Arc<Store> {
@@ -125,16 +159,30 @@ impl Directory {
             }
             self.forget_routes();
         }
+        let matchers = self.matchers.len();
+        self.matchers.retain(|(_, other)| other.id != store.id);
+        if self.matchers.len() < matchers {
+            self.forget_routes();
+        }
     }
 
-    /// The queue or the pattern of this text.
+    /// The queue or the pattern of this text, or the copy of a group.
     pub(super) fn find(&self, text: &str) -> Option<Arc<Store>> {
-        self.queues.get(text).or_else(|| self.patterns.get(text)).cloned()
+        let of_group = || {
+            self.find_broadcasts(text)
+                .into_iter()
+                .find(|store| store.kind != Kind::Broadcast)
+        };
+        let own = self.queues.get(text).or_else(|| self.patterns.get(text));
+        own.cloned().or_else(of_group)
     }
 
-    /// The queues of the open broadcast subscriptions on this name.
+    /// The queues of the open broadcast subscriptions on this name, and those of its groups.
     pub(super) fn find_broadcasts(&self, name: &str) -> Vec<Arc<Store>> {
-        self.broadcasts.get(name).cloned().unwrap_or_default()
+        let matching = self.matchers.iter().map(|(_, store)| store);
+        let matching = matching.filter(|store| *store.name == *name);
+        let named = self.broadcasts.get(name).into_iter().flatten();
+        named.chain(matching).cloned().collect()
     }
 
     /// The dead letters kept under this name.
@@ -145,10 +193,12 @@ impl Directory {
     /// Every queue there is.
     pub(super) fn all(&self) -> Vec<Arc<Store>> {
         let broadcasts = self.broadcasts.values().flatten();
+        let matchers = self.matchers.iter().map(|(_, store)| store);
         self.queues
             .values()
             .chain(self.patterns.values())
             .chain(broadcasts)
+            .chain(matchers)
             .cloned()
             .collect()
     }

@@ -79,7 +79,11 @@ impl MemorySettle {
                 if letters.len() >= store.capacity {
                     outcome.kept.push((receipt, Verdict::DeadLetter(letter)));
                 } else {
-                    letters.push(DeadMessage::new(&held.message(receipt.slot), *letter, store.kind));
+                    letters.push(DeadMessage::new(
+                        &held.message(receipt.slot),
+                        *letter,
+                        store.kind.clone(),
+                    ));
                     held.ack(&receipt, *holder);
                     held.counts.dead += 1;
                     outcome.left = true;

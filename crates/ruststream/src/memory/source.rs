@@ -10,7 +10,7 @@ use super::route::check_source;
 use super::settle::MemorySettle;
 use super::store::{Kind, Store};
 use super::walk::Walk;
-use crate::transport::{Capabilities, DeadLetters, Source, TransportError};
+use crate::transport::{Audience, Capabilities, DeadLetters, Source, TransportError};
 
 /// What a subscription on a [`MemoryBroker`](super::MemoryBroker) reads: a queue, a pattern or a broadcast.
 ///
@@ -32,6 +32,8 @@ pub struct Queue {
     name: String,
     broadcast: bool,
     lease: Option<Duration>,
+    /// In the place of what the fields above say.
+    audience: Option<Audience>,
 }
 
 impl Queue {
@@ -43,6 +45,7 @@ impl Queue {
             name: name.into(),
             broadcast: false,
             lease: None,
+            audience: None,
         }
     }
 
@@ -50,6 +53,15 @@ impl Queue {
     pub fn broadcast(name: impl Into<String>) -> Self {
         Self {
             broadcast: true,
+            ..Self::new(name)
+        }
+    }
+
+    /// What a source of another broker reads, with those who share it or get it too.
+    #[cfg(feature = "testing")]
+    pub(crate) fn for_audience(name: impl Into<String>, audience: Audience) -> Self {
+        Self {
+            audience: Some(audience),
             ..Self::new(name)
         }
     }
@@ -81,6 +93,9 @@ impl Source for Queue {
     }
 
     fn check(&self) -> Result<(), TransportError> {
+        if self.audience.is_some() {
+            return Ok(());
+        }
         check_source(&self.name)?;
         if self.broadcast && super::route::is_pattern(&self.name) {
             return Err(TransportError::new(
@@ -100,7 +115,9 @@ impl Source for Queue {
         let capacity = shared.capacity();
         let store = {
             let mut directory = shared.directory();
-            let store = if self.broadcast {
+            let store = if let Some(audience) = &self.audience {
+                directory.copy(&self.name, audience, capacity)
+            } else if self.broadcast {
                 directory.broadcast(&self.name, capacity)
             } else {
                 directory.queue(&self.name, capacity)

@@ -10,11 +10,13 @@ use super::dead::Shelf;
 use super::held::Held;
 
 /// What a store is filled by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     Queue,
     Pattern,
     Broadcast,
+    /// A copy that the subscriptions of a group share.
+    Group(Arc<str>),
 }
 
 /// One queue.

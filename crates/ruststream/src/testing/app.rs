@@ -13,7 +13,7 @@ use super::journal::{Journal, Seat};
 use super::observer::Recorder;
 use super::transport::{StandIn, StandInSource};
 use super::{clock, transcript};
-use crate::app::{AppError, AppHandle, Arriving, Leaving, Running, RustStream};
+use crate::app::{AppError, AppHandle, Arriving, Leaving, Reader, Running, RustStream};
 use crate::memory::{MemoryBroker, Queue};
 use crate::publish::Client;
 use crate::runtime::Observer;
@@ -225,17 +225,22 @@ fn seat(leaving: Leaving, number: usize, journal: &Arc<Journal>) -> (TestBroker,
         routes,
     };
     let mut readers: HashMap<Arc<str>, usize> = HashMap::new();
-    for (name, _) in &subscriptions {
-        *readers.entry(name.clone()).or_default() += 1;
+    for reader in &subscriptions {
+        *readers.entry(reader.name.clone()).or_default() += 1;
     }
     let mut seats = Vec::new();
     let mut arriving = Vec::new();
-    for (name, handler) in subscriptions {
+    for reader in subscriptions {
+        let Reader {
+            name,
+            handler,
+            audience,
+        } = reader;
         let is_shared = stand_in.routes.as_ref().is_some_and(|routes| routes.is_shared(&name));
-        let queue = if readers[&name] > 1 && !is_shared && !MemoryBroker::is_pattern(&name) {
-            Queue::broadcast(&*name)
-        } else {
-            Queue::new(&*name)
+        let queue = match audience {
+            Some(audience) => Queue::for_audience(&*name, audience),
+            None if readers[&name] > 1 && !is_shared && !MemoryBroker::is_pattern(&name) => Queue::broadcast(&*name),
+            None => Queue::new(&*name),
         };
         let seat = Arc::new(Seat {
             broker: number,

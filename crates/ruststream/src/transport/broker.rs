@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use super::{Capabilities, DeadLetters, Delivery, Fetch, Publish, Routes, Settle, TransportError};
+use super::{Audience, Capabilities, DeadLetters, Delivery, Fetch, Publish, Routes, Settle, TransportError};
 
 /// The settings of a broker, from which connections are made.
 pub trait Broker: Send + Sync + 'static {
@@ -99,6 +99,15 @@ pub trait Source: Send + Sync + 'static {
     /// A permanent one, whose text names what is at fault and the fix.
     fn check(&self) -> Result<(), TransportError> {
         Ok(())
+    }
+
+    /// Who gets its messages beside it, for tests without a server. How messages get from other names to that of the source is told by
+    /// the broker's [`routes`](Broker::routes).
+    ///
+    /// Where nothing else is written, subscriptions of one name get a copy each, and a name with a level `*` or `>` is a pattern, as the
+    /// [in-process broker](crate::memory) has it.
+    fn audience(&self) -> Option<Audience> {
+        None
     }
 
     /// Makes what the source needs on the server (table, group, queue) and opens both halves.

@@ -25,6 +25,7 @@
 //! - After a transient error, `recover` (or the next call) reconnects and sets up again whatever the server forgot.
 //! - A receipt of a lost connection or lease never settles anything.
 
+pub(crate) mod audience;
 mod broker;
 mod capabilities;
 mod dead_letters;
@@ -37,6 +38,7 @@ mod secret;
 mod settle;
 mod verdict;
 
+pub use audience::Audience;
 pub use broker::{Broker, Connection, Source};
 pub use capabilities::Capabilities;
 pub use dead_letters::{DeadLetters, DeadMessage, ReplayAttempts};
