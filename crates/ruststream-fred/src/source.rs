@@ -1,6 +1,6 @@
 //! What a subscription by name reads, and what a plain name stands for.
 
-use ruststream::transport::{Capabilities, DeadLetters, Source, TransportError};
+use ruststream::transport::{Audience, Capabilities, DeadLetters, Source, TransportError};
 
 use crate::any::{RedisFetch, RedisSettle};
 use crate::channel::RedisChannel;
@@ -95,6 +95,14 @@ impl Source for RedisSource {
             Self::Stream(stream) => stream.check(),
             Self::List(list) => list.check(),
             Self::Channel(channel) => channel.check(),
+        }
+    }
+
+    fn audience(&self) -> Option<Audience> {
+        match self {
+            Self::Stream(stream) => stream.audience(),
+            Self::List(list) => list.audience(),
+            Self::Channel(channel) => channel.audience(),
         }
     }
 

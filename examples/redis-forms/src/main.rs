@@ -14,7 +14,9 @@ mod tests;
 
 use ruststream::app::AppBuilder;
 use ruststream::prelude::*;
-use ruststream_fred::{Form, RedisBroker, RedisChannel, RedisList, RedisPublish, RedisStream, Retention, StreamEntry};
+use ruststream_fred::{
+    Form, RedisBroker, RedisChannel, RedisCommands, RedisList, RedisPublish, RedisStream, Retention,
+};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Order {
@@ -29,7 +31,7 @@ struct Parcel {
 
 /// Bills an order and has it packed. It counts itself with the ack of its order, in one transaction.
 #[subscriber("orders")]
-async fn bill(order: Order, context: Context<'_>, parcels: Out<Parcel>) -> Result<(), Failed> {
+async fn bill(order: Order, commands: RedisCommands, parcels: Out<Parcel>) -> Result<(), Failed> {
     if order.article != "hammer" {
         return Err(format!("there is no `{}` in this shop", order.article).into());
     }
@@ -38,10 +40,7 @@ async fn bill(order: Order, context: Context<'_>, parcels: Out<Parcel>) -> Resul
         .publish("parcels", &Parcel { order: order.id })
         .options(to_a_list)
         .await?;
-    // In a test there is no stream, and nothing to count in it.
-    if let Some(commands) = context.fields::<StreamEntry>().and_then(StreamEntry::commands) {
-        commands.queue("INCR", ["orders:billed"])?;
-    }
+    commands.queue("INCR", ["orders:billed"])?;
     Ok(())
 }
 

@@ -1,11 +1,12 @@
 //! Channels: what is published reaches whoever listens, and no one else.
 
 mod fetch;
+mod glob;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ruststream::transport::{Capabilities, DeadLetters, Source, TransportError};
+use ruststream::transport::{Audience, Capabilities, DeadLetters, Source, TransportError};
 
 pub use fetch::ChannelFetch;
 
@@ -111,6 +112,14 @@ impl Source for RedisChannel {
 
     fn check(&self) -> Result<(), TransportError> {
         check_name(&self.name)
+    }
+
+    fn audience(&self) -> Option<Audience> {
+        let each = Audience::each();
+        Some(match self.kind {
+            Kind::Pattern => each.by_pattern(glob::matches),
+            _ => each,
+        })
     }
 
     async fn open(&self, connection: &RedisConnection) -> Result<(ChannelFetch, ItemSettle), TransportError> {

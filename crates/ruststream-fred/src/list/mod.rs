@@ -8,7 +8,7 @@ mod fetch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ruststream::transport::{Capabilities, DeadLetters, Source, TransportError};
+use ruststream::transport::{Audience, Capabilities, DeadLetters, Source, TransportError};
 
 pub use fetch::ListFetch;
 
@@ -107,6 +107,10 @@ impl Source for RedisList {
 
     fn check(&self) -> Result<(), TransportError> {
         check_name(&self.name)
+    }
+
+    fn audience(&self) -> Option<Audience> {
+        Some(Audience::shared())
     }
 
     async fn open(&self, connection: &RedisConnection) -> Result<(ListFetch, ItemSettle), TransportError> {

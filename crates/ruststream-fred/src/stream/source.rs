@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ruststream::transport::{Capabilities, DeadLetters, ErrorKind, Source, TransportError};
+use ruststream::transport::{Audience, Capabilities, DeadLetters, ErrorKind, Source, TransportError};
 
 use super::time::since_epoch;
 use super::{EntryId, StreamFetch, StreamSettle};
@@ -189,6 +189,11 @@ impl Source for RedisStream {
             ));
         }
         Ok(())
+    }
+
+    fn audience(&self) -> Option<Audience> {
+        // Those that name no group are of one, that of the broker.
+        Some(self.group.clone().map_or_else(Audience::shared, Audience::group))
     }
 
     async fn open(&self, connection: &RedisConnection) -> Result<(StreamFetch, StreamSettle), TransportError> {
