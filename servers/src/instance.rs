@@ -112,6 +112,17 @@ impl Instance {
         rabbit::control(self.place(), arguments)
     }
 
+    /// Adds lines to its `rabbitmq.conf` and starts it again; only for [`Kind::Rabbit`].
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn configure_rabbit(&mut self, lines: &str) -> Result<(), Error> {
+        self.stop();
+        rabbit::configure(self.place(), lines)?;
+        self.start_again()
+    }
+
     /// Stops all its processes where they are (SIGSTOP): links stay open and nothing answers.
     pub fn pause(&self) {
         if let Some(child) = &self.running {

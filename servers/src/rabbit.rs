@@ -88,6 +88,15 @@ impl Recipe for Rabbit {
     }
 }
 
+/// Adds lines to the configuration of the node in `place`.
+pub(crate) fn configure(place: &Path, lines: &str) -> Result<(), Error> {
+    let mut file = fs::OpenOptions::new()
+        .append(true)
+        .open(place.join("rabbitmq.conf"))
+        .map_err(Error::during("rabbitmq.conf"))?;
+    file.write_all(lines.as_bytes()).map_err(Error::during("rabbitmq.conf"))
+}
+
 /// Runs `rabbitmqctl` against the node in `place` and answers what it prints.
 pub(crate) fn control(place: &Path, arguments: &[&str]) -> Result<String, Error> {
     let mut command = Command::new(CONTROL);

@@ -11,7 +11,7 @@ use crate::check;
 use crate::connection::LapinConnection;
 use crate::queue::{Queue, QueueType};
 use crate::routes::Declarations;
-use crate::settings::Settings;
+use crate::settings::{Settings, Tls};
 use crate::topology::{Declared, Topology};
 
 /// A RabbitMQ server or cluster.
@@ -52,6 +52,7 @@ impl LapinBroker {
             settings: Settings {
                 uri,
                 label: label.into(),
+                tls: Tls::default(),
                 connection_name: "ruststream".to_owned(),
                 heartbeat: Duration::from_secs(5),
                 connect_timeout: Duration::from_secs(5),
@@ -70,6 +71,33 @@ impl LapinBroker {
     #[must_use]
     pub fn declare(mut self, declared: impl Into<Declared>) -> Self {
         self.settings.topology.add(declared.into());
+        self
+    }
+
+    /// Trusts these certificates, in PEM, besides those that the system trusts: those of whoever signed the server's.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn trusted_certificates(mut self, pem: impl Into<String>) -> Self {
+        self.settings.tls.trusted = Some(pem.into());
+        self
+    }
+
+    /// Shows the server this certificate, with its key; both in PEM. With [`external`](Self::external) it says who connects.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn client_certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.settings.tls.identity = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// Logs in by SASL's `EXTERNAL`: the server takes the user from the [certificate](Self::client_certificate), which its plug-in
+    /// `rabbitmq_auth_mechanism_ssl` reads. Unless it is set, user and password of the URL are sent (`PLAIN`).
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn external(mut self) -> Self {
+        if let Ok(uri) = &mut self.settings.uri {
+            uri.query.auth_mechanism = Some(lapin::uri::SASLMechanism::External);
+        }
         self
     }
 
@@ -187,6 +215,7 @@ mod tests {
             let broker = LapinBroker::new(url);
             let told = format!("{} {:?}", broker.label(), broker.settings.uri.as_ref().err());
             assert!(!told.contains("secret"), "{told}");
+            assert!(!format!("{broker:?}").contains("secret"), "{broker:?}");
         }
     }
 }

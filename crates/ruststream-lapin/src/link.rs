@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use async_compat::CompatExt;
 use futures_util::StreamExt;
-use lapin::tcp::{AsyncTcpStream, OwnedTLSConfig};
+use lapin::tcp::{AsyncTcpStream, OwnedIdentity, OwnedTLSConfig};
 use lapin::uri::{AMQPScheme, AMQPUri};
 use lapin::{Channel, Connection, ConnectionProperties, Event};
 use ruststream::transport::{ErrorKind, TransportError};
@@ -22,7 +22,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 use crate::error;
-use crate::settings::Settings;
+use crate::settings::{Settings, Tls};
 
 /// How long the failure of one attempt to connect answers for those that ask right after it, so that many waiting publishers do
 /// not each wait for an attempt of their own.
@@ -167,8 +167,8 @@ impl Link {
         let runtime = lapin::runtime::default_runtime()
             .map_err(|error| error::from_lapin(error, &format!("connecting to {label}")))?;
         let connector = {
-            let socket = socket.clone();
-            async move |uri: AMQPUri, _| dial(&uri, &socket).await.map_err(lapin::Error::from)
+            let (socket, tls) = (socket.clone(), self.settings.tls.clone());
+            async move |uri: AMQPUri, _| dial(&uri, &socket, &tls).await.map_err(lapin::Error::from)
         };
         let opening = Connection::connector(uri, runtime, connector, properties);
         let deadline = self.settings.connect_timeout;
@@ -202,7 +202,11 @@ fn refused(error: lapin::Error, what: &str) -> TransportError {
     error::from_lapin(error, what)
 }
 
-async fn dial(uri: &AMQPUri, socket: &Socket) -> io::Result<AsyncTcpStream<async_compat::Compat<TcpStream>>> {
+async fn dial(
+    uri: &AMQPUri,
+    socket: &Socket,
+    tls: &Tls,
+) -> io::Result<AsyncTcpStream<async_compat::Compat<TcpStream>>> {
     let stream = TcpStream::connect((uri.authority.host.as_str(), uri.authority.port)).await?;
     stream.set_nodelay(true)?;
     let stream = stream.into_std()?;
@@ -211,9 +215,12 @@ async fn dial(uri: &AMQPUri, socket: &Socket) -> io::Result<AsyncTcpStream<async
     match uri.scheme {
         AMQPScheme::AMQP => Ok(stream),
         AMQPScheme::AMQPS => {
-            stream
-                .into_tls(&uri.authority.host, OwnedTLSConfig::default().as_ref())
-                .await
+            let identity = tls.identity.clone();
+            let config = OwnedTLSConfig {
+                identity: identity.map(|(pem, key)| OwnedIdentity::PKCS8 { pem, key }),
+                cert_chain: tls.trusted.clone(),
+            };
+            stream.into_tls(&uri.authority.host, config.as_ref()).await
         }
     }
 }
