@@ -130,6 +130,8 @@ pub enum TrackedState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrackedEnd {
     Handled,
+    /// By its subscription, which keeps it as a dead letter: it is not sent again, and may be handled.
+    GivenUp,
     Released,
     /// Not yet: held for so many milliseconds more.
     Renewed(i64),

@@ -229,3 +229,66 @@ async fn ids_that_no_one_recorded_are_handled_as_untracked() {
     assert_eq!(seen.calls(), 2);
     running.shutdown().await.unwrap();
 }
+
+/// What its subscription gave up is kept by the dead letter: it is not sent again, and may be replayed.
+#[tokio::test]
+async fn what_was_given_up_is_not_sent_again_and_may_be_replayed() {
+    let place = Place::new().await;
+    let tracked = outbox(&place)
+        .await
+        .tracked(["orders"])
+        .resend_after(Duration::from_millis(200));
+    let (broker, seen) = (Picky::new(), Seen::new(100));
+    seen.fails.store(3, Ordering::SeqCst);
+    let running = RustStream::new(AppInfo::new("shop", "1.0.0"))
+        .state(seen.clone())
+        .with_broker(broker.clone(), |broker| {
+            broker.publish_layer(tracked.record());
+            broker.layer(tracked.mark(), |broker| {
+                broker
+                    .include(ship)
+                    .retry(Retry::fixed(Duration::from_millis(5)).attempts(3));
+            });
+        })
+        .background(tracked.resend())
+        .start()
+        .await
+        .unwrap();
+    running.publisher().publish("orders", &1_u64).await.unwrap();
+    eventually(async || broker.memory.dead_letters("orders").len(), |dead| *dead == 1).await;
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    assert_eq!((seen.calls(), broker.taken().len()), (3, 1));
+    assert_eq!(tracked.open().await.unwrap(), (0, 0));
+
+    assert_eq!(broker.memory.replay("orders"), 1);
+    eventually(
+        async || {
+            place
+                .number("SELECT count(*) FROM ruststream_tracked WHERE state = 2")
+                .await
+        },
+        |done| *done == 1,
+    )
+    .await;
+    assert_eq!(seen.calls(), 4);
+    running.shutdown().await.unwrap();
+}
+
+/// No one marks it: it is sent so often, is parked then, and sent again when someone asks for it.
+#[tokio::test]
+async fn what_no_one_marks_is_parked_and_replayed() {
+    let place = Place::new().await;
+    let tracked = outbox(&place)
+        .await
+        .tracked(["nowhere"])
+        .resend_after(Duration::from_millis(20))
+        .attempts(3);
+    let (broker, seen) = (Picky::new(), Seen::new(100));
+    let running = service(&broker, &tracked, &seen).await;
+    running.publisher().publish("nowhere", &1_u64).await.unwrap();
+    eventually(async || tracked.open().await.unwrap(), |open| *open == (0, 1)).await;
+    assert_eq!(broker.taken().len(), 4);
+    assert_eq!(tracked.replay_parked().await.unwrap(), 1);
+    eventually(async || broker.taken().len(), |sent| *sent == 7).await;
+    running.shutdown().await.unwrap();
+}

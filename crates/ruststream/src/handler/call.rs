@@ -84,6 +84,39 @@ impl<'a, S> Call<'a, S> {
         Extended::new(self, value)
     }
 
+    /// Whether the subscription gives the message up if the call ends with `outcome`: no attempt is left, or the outcome asks for it. What a
+    /// layer asks that has to tell a failure that is tried again from the last one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ruststream::handler::{Call, Layer, Outcome, Single};
+    ///
+    /// /// Tells people of what was given up.
+    /// struct Alarm;
+    ///
+    /// impl Layer for Alarm {
+    ///     async fn call<'a, S: Send + Sync + 'static>(&'a self, call: Call<'a, S>, next: &'a impl Single<S>) -> Outcome {
+    ///         let outcome = next.call(call).await;
+    ///         if call.gives_up_by(&outcome) {
+    ///             eprintln!("a message of {} was given up", call.source());
+    ///         }
+    ///         outcome
+    ///     }
+    /// }
+    /// ```
+    pub fn gives_up_by(&self, outcome: &Outcome) -> bool {
+        self.in_hand
+            .worker
+            .patience
+            .ends_by(self.in_hand.incoming.attempt(), outcome)
+    }
+
+    /// Whether a failure of this attempt is the last that the subscription's retry policy grants, exceptions by error aside.
+    pub fn is_last_attempt(&self) -> bool {
+        self.in_hand.worker.patience.ends_with(self.in_hand.incoming.attempt())
+    }
+
     /// The codec of the subscription.
     pub fn codec(&self) -> &'a Codec {
         self.scope.publisher.codec()

@@ -37,4 +37,4 @@ pub use subscriber::{Batched, Definition, Handler, IntoReply, Single, Subscriber
 pub use valid::Valid;
 
 pub(crate) use call::Cancel;
-pub(crate) use pump::{Desk, Ended, Hand, InHand, Interrupt, WorkerFacts, panic_text};
+pub(crate) use pump::{Desk, Ended, Hand, InHand, Interrupt, Patience, WorkerFacts, panic_text};

@@ -52,6 +52,17 @@ pub(crate) struct WorkerFacts {
     /// The name of the subscription.
     pub(crate) source: Arc<str>,
     pub(crate) cancel: Arc<Cancel>,
+    /// When the subscription gives a message up.
+    pub(crate) patience: Arc<dyn Patience>,
+}
+
+/// Tells when a message is given up.
+pub(crate) trait Patience: Send + Sync {
+    /// Whether no attempt follows this one, if its call ends so.
+    fn ends_by(&self, attempt: u32, outcome: &Outcome) -> bool;
+
+    /// Whether no attempt follows this one if it fails, exceptions by error aside.
+    fn ends_with(&self, attempt: u32) -> bool;
 }
 
 /// Watches over a call that has to wait.

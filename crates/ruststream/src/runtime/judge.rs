@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::entry::{Messages, Purpose};
 use super::shared::{Counts, Shared};
-use crate::handler::{Ended, Failure, FailureKind, HandlerOutcome, Interrupt, Outcome};
+use crate::handler::{Ended, Failure, FailureKind, HandlerOutcome, Interrupt, Outcome, Patience};
 use crate::message::{Incoming, header};
 use crate::policy::{OnUndecodable, Retry};
 use crate::publish::Prepared;
@@ -148,6 +148,23 @@ fn failed(shared: &Shared, message: &Incoming<'_>, failure: &Failure) -> Decisio
             DeadReason::AttemptsExhausted,
             failure.text().to_owned(),
         ),
+    }
+}
+
+/// What layers ask beforehand.
+impl Patience for Shared {
+    fn ends_by(&self, attempt: u32, outcome: &Outcome) -> bool {
+        match outcome {
+            Outcome::Said(HandlerOutcome::Ack) | Outcome::Reply(_) | Outcome::Replies(_) => false,
+            Outcome::Said(HandlerOutcome::Drop | HandlerOutcome::DeadLetter { .. }) => true,
+            Outcome::Undecodable(_) if self.settings.on_undecodable != OnUndecodable::Retry => true,
+            Outcome::Said(HandlerOutcome::Retry { .. }) | Outcome::Undecodable(_) => self.ends_with(attempt),
+            Outcome::Failed(failure) => wait_after(self, attempt, Some(failure)).is_none(),
+        }
+    }
+
+    fn ends_with(&self, attempt: u32) -> bool {
+        !self.settings.retry.otherwise.goes_on_after(attempt)
     }
 }
 

@@ -61,6 +61,7 @@ impl<D: Delivery> WorkerHand<D> {
             facts: WorkerFacts {
                 source: buffer.shared.name.clone(),
                 cancel: buffer.slot(worker).cancel.clone(),
+                patience: buffer.shared.clone(),
             },
             leased: buffer.shared.capabilities.lease().is_some(),
             rest: Rest {

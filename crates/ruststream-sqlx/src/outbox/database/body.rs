@@ -33,6 +33,12 @@ macro_rules! same_for_all {
             rows.iter().map(given_up).collect()
         }
 
+        async fn tracked_replay(connection: &mut Self::Connection) -> Done<u64> {
+            static TEXT: LazyLock<String> = LazyLock::new(|| $dialect.text(statements::TRACKED_REPLAY));
+            let replayed = sqlx::query(TEXT.as_str()).execute(connection).await?;
+            Ok(replayed.rows_affected())
+        }
+
         async fn tracked_counts(connection: &mut Self::Connection) -> Done<(i64, i64)> {
             let row = sqlx::query(statements::TRACKED_COUNTS)
                 .fetch_one(connection)

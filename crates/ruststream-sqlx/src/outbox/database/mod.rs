@@ -138,6 +138,9 @@ pub(crate) mod sealed {
             resend: i64,
         ) -> impl Future<Output = Done<u64>> + Send;
 
+        /// Has those that were parked sent again.
+        fn tracked_replay(connection: &mut Self::Connection) -> impl Future<Output = Done<u64>> + Send;
+
         /// The counts of open and of parked ones.
         fn tracked_counts(connection: &mut Self::Connection) -> impl Future<Output = Done<(i64, i64)>> + Send;
 
@@ -152,8 +155,9 @@ pub(crate) mod sealed {
 }
 
 /// What ends of tracked messages set, by [`place_of`].
-const TRACKED_ENDS: [&str; 3] = [
+const TRACKED_ENDS: [&str; 4] = [
     "state = 2, ended_at = {now}, token = 0, held_until = 0",
+    "state = 3, ended_at = {now}, token = 0, held_until = 0",
     "token = 0, held_until = 0",
     "held_until = {now} + ?",
 ];
@@ -161,8 +165,9 @@ const TRACKED_ENDS: [&str; 3] = [
 const fn place_of(end: TrackedEnd) -> usize {
     match end {
         TrackedEnd::Handled => 0,
-        TrackedEnd::Released => 1,
-        TrackedEnd::Renewed(_) => 2,
+        TrackedEnd::GivenUp => 1,
+        TrackedEnd::Released => 2,
+        TrackedEnd::Renewed(_) => 3,
     }
 }
 
@@ -184,6 +189,16 @@ fn resend(dialect: statements::Dialect, due: TrackedDue) -> String {
          state = CASE WHEN attempts >= {attempts} THEN 1 ELSE 0 END, \
          ended_at = CASE WHEN attempts >= {attempts} THEN {{now}} END, attempts = attempts + 1"
     ))
+}
+
+/// Tells of a message that was sent as often as it may be.
+fn tell_parked(leftover: &TrackedLeftover) {
+    tracing::error!(
+        id = leftover.id,
+        destination = leftover.destination,
+        attempts = leftover.attempts,
+        "a tracked message was not marked however often it was sent: it is parked until `Tracked::replay_parked`"
+    );
 }
 
 /// Notes what is known of a message that was not granted: 0 in progress, 1 handled, 2 another consumer's.

@@ -314,6 +314,8 @@ impl Operations for MySql {
                 let mut leftover = leftover(&row)?;
                 leftover.attempts += 1;
                 leftovers.push(leftover);
+            } else {
+                super::tell_parked(&leftover(&row)?);
             }
         }
         if !ids.is_empty() {

@@ -58,7 +58,7 @@ CREATE TABLE ruststream_tracked (
     payload     bytea    NOT NULL
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX ruststream_tracked_resend ON ruststream_tracked (resend_at) WHERE state = 0;
-CREATE INDEX ruststream_tracked_ended ON ruststream_tracked (ended_at) WHERE state = 2;
+CREATE INDEX ruststream_tracked_ended ON ruststream_tracked (ended_at) WHERE state >= 2;
 CREATE TABLE ruststream_receipts (
     consumer    text   NOT NULL,
     message_id  text   NOT NULL,
@@ -237,7 +237,7 @@ impl Operations for Postgres {
     }
 
     async fn tracked_end(connection: &mut PgConnection, held: &[(String, i64)], end: TrackedEnd) -> Done<u64> {
-        static ENDS: LazyLock<[String; 3]> = LazyLock::new(|| {
+        static ENDS: LazyLock<[String; 4]> = LazyLock::new(|| {
             super::TRACKED_ENDS.map(|set| {
                 DIALECT.text(&format!(
                     "UPDATE ruststream_tracked AS t SET {set} FROM unnest(?::text[], ?::bigint[]) AS h (id, token) \
@@ -268,6 +268,8 @@ impl Operations for Postgres {
             let state: i16 = row.try_get_unchecked(6)?;
             if state == 0 {
                 leftovers.push(leftover(&row)?);
+            } else {
+                super::tell_parked(&leftover(&row)?);
             }
         }
         Ok(leftovers)

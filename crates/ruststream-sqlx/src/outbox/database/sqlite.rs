@@ -57,7 +57,7 @@ CREATE TABLE ruststream_tracked (
     payload     BLOB    NOT NULL
 ) STRICT;
 CREATE INDEX ruststream_tracked_resend ON ruststream_tracked (resend_at) WHERE state = 0;
-CREATE INDEX ruststream_tracked_ended ON ruststream_tracked (ended_at) WHERE state = 2;
+CREATE INDEX ruststream_tracked_ended ON ruststream_tracked (ended_at) WHERE state >= 2;
 CREATE TABLE ruststream_receipts (
     consumer    TEXT    NOT NULL,
     message_id  TEXT    NOT NULL,
@@ -239,7 +239,7 @@ impl Operations for Sqlite {
     }
 
     async fn tracked_end(connection: &mut SqliteConnection, held: &[(String, i64)], end: TrackedEnd) -> Done<u64> {
-        static ENDS: LazyLock<[String; 3]> = LazyLock::new(|| {
+        static ENDS: LazyLock<[String; 4]> = LazyLock::new(|| {
             super::TRACKED_ENDS.map(|set| {
                 DIALECT.text(&format!(
                     "UPDATE ruststream_tracked SET {set} WHERE (id, token) IN \
@@ -270,6 +270,8 @@ impl Operations for Sqlite {
             let state: i64 = row.try_get_unchecked(6)?;
             if state == 0 {
                 leftovers.push(leftover(&row)?);
+            } else {
+                super::tell_parked(&leftover(&row)?);
             }
         }
         Ok(leftovers)

@@ -146,6 +146,9 @@ pub(super) const GIVEN_UP: &str = "SELECT id, attempts, destination, message_key
                                    written_at, coalesce(ended_at, 0) FROM ruststream_outbox WHERE state = 1 AND id > ? \
                                    ORDER BY id LIMIT ?";
 
+pub(super) const TRACKED_REPLAY: &str = "UPDATE ruststream_tracked SET state = 0, attempts = 0, ended_at = NULL, \
+                                         resend_at = {now} WHERE state = 1";
+
 pub(super) const TRACKED_COUNTS: &str = "SELECT (SELECT count(*) FROM ruststream_tracked WHERE state = 0), \
                                          (SELECT count(*) FROM ruststream_tracked WHERE state = 1)";
 
@@ -165,7 +168,7 @@ pub(super) const fn replayed_attempts(keep: bool) -> &'static str {
 pub(super) const fn old(old: super::Old) -> (&'static str, &'static str, &'static str) {
     match old {
         super::Old::Published => ("ruststream_outbox", "id", "state = 2 AND ended_at <= {now} - ?"),
-        super::Old::Tracked => ("ruststream_tracked", "id", "state = 2 AND ended_at <= {now} - ?"),
+        super::Old::Tracked => ("ruststream_tracked", "id", "state >= 2 AND ended_at <= {now} - ?"),
         super::Old::Receipts => (
             "ruststream_receipts",
             "consumer, message_id",

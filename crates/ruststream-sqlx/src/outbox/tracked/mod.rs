@@ -181,7 +181,21 @@ impl<DB: OutboxDatabase> Tracked<DB> {
         TrackedResend(self.shared.clone())
     }
 
-    /// How many messages are recorded and not marked, and how many of those are parked. It counts rows.
+    /// Has messages sent again that were parked since no one marked them, however often they were sent. Answers how many there were.
+    ///
+    /// # Errors
+    ///
+    /// Where the database refuses.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it completes, it may be done or not.
+    pub async fn replay_parked(&self) -> Result<u64, TransportError> {
+        let mut connection = self.shared.outbox.pool.acquire().await.map_err(fault)?;
+        DB::tracked_replay(&mut connection).await.map_err(fault)
+    }
+
+    /// How many messages are recorded and neither marked nor given up, and how many were parked. It counts rows.
     ///
     /// # Errors
     ///

@@ -22,9 +22,9 @@ const IN_PROGRESS: Duration = Duration::from_millis(500);
 /// The layer around handlers of [`Tracked`](super::Tracked): it claims the record of a message, calls the handler, and marks the record.
 ///
 /// - A message whose record was marked is acked, without a call. One that another call is handling is tried again by the policy of its
-///   subscription.
-/// - A call that failed, panicked, was dropped, or asked for a retry leaves no mark, and its message can be handled at once again. One
-///   that asked for a dead letter does leave it: the dead letter keeps the message from then on.
+///   subscription, and acked at the last attempt: its record is open until it is marked.
+/// - A call that failed, panicked, was dropped, or asked for a retry leaves no mark, and its message can be handled at once again.
+/// - A message that its subscription gives up is sent no more: the dead letter keeps it from then on, and may be replayed.
 /// - A reply leaves its mark before it is sent: a process that dies between the two loses the reply. Whose answer must come publishes it
 ///   by `Out`, under a name that is tracked.
 /// - The effects of the handler and the mark are two: a crash between them has the message handled again. Where they must be one,
@@ -47,8 +47,11 @@ impl<DB: OutboxDatabase> TrackedMark<DB> {
                     id: id.to_owned(),
                     token,
                 }),
+                last: call.is_last_attempt(),
             })),
             Ok((TrackedState::Handled, _)) => Err(Outcome::ACK),
+            // The call that handles it marks it, or else it is sent again: this delivery is not needed for that.
+            Ok((TrackedState::InProgress, _)) if call.is_last_attempt() => Err(Outcome::ACK),
             Ok((TrackedState::InProgress, _)) => Err(Outcome::Said(HandlerOutcome::Retry {
                 after: Some(IN_PROGRESS),
             })),
@@ -76,7 +79,7 @@ impl<DB: OutboxDatabase> TrackedMark<DB> {
             Err(outcome) => return outcome,
         };
         let outcome = renewing(std::slice::from_ref(&claimed), &self.0, next.call(call)).await;
-        match claimed.end(&outcome).await {
+        match claimed.end(&outcome, call.gives_up_by(&outcome)).await {
             Ok(()) => outcome,
             Err(failed) => failed,
         }
@@ -137,6 +140,7 @@ impl<DB: OutboxDatabase> Layer for TrackedMark<DB> {
                 claims.push(claimed.unwrap_or_else(|| Claimed {
                     shared: self.0.clone(),
                     held: None,
+                    last: false,
                 }));
                 *call
             }));
@@ -154,8 +158,9 @@ impl<DB: OutboxDatabase> Layer for TrackedMark<DB> {
         };
         let ending = claims
             .iter_mut()
+            .zip(batch.messages())
             .zip(outcomes)
-            .map(|(claimed, outcome)| claimed.end(outcome));
+            .map(|((claimed, call), outcome)| claimed.end(outcome, call.gives_up_by(outcome)));
         for ended in futures_util::future::join_all(ending).await {
             if let Err(failed) = ended {
                 return batch.outcome(BatchOutcome::All(failed));
@@ -171,25 +176,26 @@ impl<DB: OutboxDatabase> fmt::Debug for TrackedMark<DB> {
     }
 }
 
-/// A claim that is held, where the message has a record. Dropped, it is released.
+/// A claim that is held, where the message has a record. Dropped, it is released, or given up where no attempt is left.
 struct Claimed<DB: OutboxDatabase> {
     shared: Arc<Shared<DB>>,
     held: Option<Held>,
+    last: bool,
 }
 
 impl<DB: OutboxDatabase> Claimed<DB> {
-    /// Marks the record, or releases it.
+    /// Marks the record, releases it, or gives it up as its subscription does.
     ///
     /// # Errors
     ///
     /// The failure of the call, where its mark could not be made: the message comes again then.
-    async fn end(&mut self, outcome: &Outcome) -> Result<(), Outcome> {
+    async fn end(&mut self, outcome: &Outcome, gives_up: bool) -> Result<(), Outcome> {
         let Some(held) = self.held.take() else { return Ok(()) };
         let end = match outcome {
-            Outcome::Said(HandlerOutcome::Ack | HandlerOutcome::Drop | HandlerOutcome::DeadLetter { .. })
-            | Outcome::Reply(_)
-            | Outcome::Replies(_)
-            | Outcome::Undecodable(_) => TrackedEnd::Handled,
+            Outcome::Said(HandlerOutcome::Ack | HandlerOutcome::Drop) | Outcome::Reply(_) | Outcome::Replies(_) => {
+                TrackedEnd::Handled
+            }
+            _ if gives_up => TrackedEnd::GivenUp,
             _ => TrackedEnd::Released,
         };
         let ended = self.shared.lanes.ask(|reply| Work::End(held, end, reply)).await;
@@ -207,9 +213,12 @@ impl<DB: OutboxDatabase> Drop for Claimed<DB> {
         if let Some(held) = self.held.take()
             && tokio::runtime::Handle::try_current().is_ok()
         {
-            self.shared
-                .lanes
-                .tell(|reply| Work::End(held, TrackedEnd::Released, reply));
+            let end = if self.last {
+                TrackedEnd::GivenUp
+            } else {
+                TrackedEnd::Released
+            };
+            self.shared.lanes.tell(|reply| Work::End(held, end, reply));
         }
     }
 }
