@@ -51,6 +51,14 @@ pub(crate) struct Settings {
     pub(crate) config: Config,
     /// Of the sentinels.
     pub(crate) sentinel_config: Config,
+    /// Whether links are to be over TLS.
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(dead_code, reason = "a URL that asks for TLS is refused without the feature")
+    )]
+    is_secure: bool,
+    #[cfg(feature = "tls")]
+    tls: crate::tls::Tls,
     pub(crate) credentials: Option<Provider>,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
@@ -62,14 +70,21 @@ pub(crate) struct Settings {
 impl RedisBroker {
     /// One server: `redis://[user:password@]host[:port][/database]`, or `rediss://` for TLS (feature `tls`).
     pub fn standalone(url: impl AsRef<str>) -> Self {
-        let settings = read(&[url.as_ref()]).and_then(|(nodes, config)| {
-            let node = nodes.into_iter().next().ok_or("no server is named")?;
-            Ok(Settings::new(
-                format!("redis {node}"),
-                Topology::Standalone(node),
-                config,
-            ))
-        });
+        let settings = read(&[url.as_ref()]).and_then(
+            |Read {
+                 nodes,
+                 config,
+                 is_secure,
+             }| {
+                let node = nodes.into_iter().next().ok_or("no server is named")?;
+                Ok(Settings::new(
+                    format!("redis {node}"),
+                    Topology::Standalone(node),
+                    config,
+                    is_secure,
+                ))
+            },
+        );
         Self { settings }
     }
 
@@ -78,13 +93,19 @@ impl RedisBroker {
     pub fn cluster<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Self {
         let urls: Vec<U> = urls.into_iter().collect();
         let urls: Vec<&str> = urls.iter().map(AsRef::as_ref).collect();
-        let settings = read(&urls).and_then(|(nodes, config)| {
-            if config.database.is_some_and(|database| database != 0) {
-                return Err("a cluster has only database 0: leave the number out".to_owned());
-            }
-            let label = format!("redis cluster of {}", listed(&nodes));
-            Ok(Settings::new(label, Topology::Cluster(nodes), config))
-        });
+        let settings = read(&urls).and_then(
+            |Read {
+                 nodes,
+                 config,
+                 is_secure,
+             }| {
+                if config.database.is_some_and(|database| database != 0) {
+                    return Err("a cluster has only database 0: leave the number out".to_owned());
+                }
+                let label = format!("redis cluster of {}", listed(&nodes));
+                Ok(Settings::new(label, Topology::Cluster(nodes), config, is_secure))
+            },
+        );
         Self { settings }
     }
 
@@ -94,7 +115,12 @@ impl RedisBroker {
         let urls: Vec<U> = urls.into_iter().collect();
         let urls: Vec<&str> = urls.iter().map(AsRef::as_ref).collect();
         let service = service.into();
-        let settings = read(&urls).map(|(sentinels, sentinel_config)| {
+        let settings = read(&urls).map(|read| {
+            let Read {
+                nodes: sentinels,
+                config: sentinel_config,
+                is_secure,
+            } = read;
             let label = format!("redis {service} behind sentinels {}", listed(&sentinels));
             // TLS is the same on both; a sentinel has no databases.
             let config = Config {
@@ -108,7 +134,7 @@ impl RedisBroker {
                     database: None,
                     ..sentinel_config
                 },
-                ..Settings::new(label, topology, config)
+                ..Settings::new(label, topology, config, is_secure)
             }
         });
         Self { settings }
@@ -121,6 +147,20 @@ impl RedisBroker {
             settings.config.username = Some(user);
             settings.config.password = Some(password);
         })
+    }
+
+    /// Trusts these certificates, in PEM, besides those that the system trusts: those of whoever signed the servers'. For `rediss://`.
+    #[cfg(feature = "tls")]
+    pub fn trusted_certificates(self, pem: impl Into<Vec<u8>>) -> Self {
+        let pem = pem.into();
+        self.with(|settings| settings.tls.trusted = Some(pem))
+    }
+
+    /// Shows the servers this certificate, with its key; both in PEM. For `rediss://`.
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        let identity = (certificate.into(), key.into());
+        self.with(|settings| settings.tls.identity = Some(identity))
     }
 
     /// Sets where credentials come from. It is asked before each link is made, so that a token which expires is a fresh one.
@@ -183,12 +223,15 @@ impl RedisBroker {
 }
 
 impl Settings {
-    fn new(label: String, topology: Topology, config: Config) -> Self {
+    fn new(label: String, topology: Topology, config: Config, is_secure: bool) -> Self {
         Self {
             label,
             topology,
             sentinel_config: config.clone(),
             config,
+            is_secure,
+            #[cfg(feature = "tls")]
+            tls: crate::tls::Tls::default(),
             credentials: None,
             command_timeout: Duration::from_secs(3),
             connect_timeout: Duration::from_secs(3),
@@ -196,6 +239,25 @@ impl Settings {
             group: DEFAULT_GROUP.into(),
             form: Form::default(),
         }
+    }
+
+    /// As it is used: with the settings of TLS, where links are over it.
+    fn ready(&self) -> Result<Self, TransportError> {
+        #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "only TLS adds something"))]
+        let mut ready = self.clone();
+        #[cfg(feature = "tls")]
+        {
+            let invalid = |text| TransportError::new(ErrorKind::Invalid, text);
+            if self.is_secure {
+                let tls = self.tls.config().map_err(invalid)?;
+                ready.config.tls = Some(tls.clone());
+                ready.sentinel_config.tls = Some(tls);
+            } else if self.tls.is_set() {
+                let text = "certificates are given, and the URL asks for no TLS: write rediss:// in place of redis://";
+                return Err(invalid(text.to_owned()));
+            }
+        }
+        Ok(ready)
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
@@ -221,14 +283,14 @@ impl Broker for RedisBroker {
 
     fn check(&self) -> Result<(), TransportError> {
         match &self.settings {
-            Ok(_) => Ok(()),
+            Ok(settings) => settings.ready().map(drop),
             Err(text) => Err(TransportError::new(ErrorKind::Invalid, text.clone())),
         }
     }
 
     async fn connect(&self) -> Result<RedisConnection, TransportError> {
         match &self.settings {
-            Ok(settings) => RedisConnection::open(settings.clone()).await,
+            Ok(settings) => RedisConnection::open(settings.ready()?).await,
             Err(text) => Err(TransportError::new(ErrorKind::Invalid, text.clone())),
         }
     }
@@ -242,9 +304,16 @@ impl fmt::Debug for RedisBroker {
     }
 }
 
-/// The servers that URLs name, and the settings of the first.
-fn read(urls: &[&str]) -> Result<(Vec<Node>, Config), String> {
+/// What URLs say: the servers, and the settings of the first.
+struct Read {
+    nodes: Vec<Node>,
+    config: Config,
+    is_secure: bool,
+}
+
+fn read(urls: &[&str]) -> Result<Read, String> {
     let mut nodes = Vec::new();
+    let mut is_secure = false;
     let mut first = None;
     for url in urls {
         // The URL itself is not told: it may hold a password.
@@ -262,7 +331,15 @@ fn read(urls: &[&str]) -> Result<(Vec<Node>, Config), String> {
                 ));
             }
         }
-        let config = Config::from_url(url)
+        // TLS is set up by this crate: see `tls`.
+        let plain = match url.split_once("://") {
+            Some(("rediss" | "valkeys", rest)) => {
+                is_secure |= first.is_none();
+                format!("redis://{rest}")
+            }
+            _ => (*url).to_owned(),
+        };
+        let config = Config::from_url(&plain)
             .map_err(|error| format!("a URL of a Redis server cannot be used: {}; {advice}", error.details()))?;
         let servers = match &config.server {
             ServerConfig::Centralized { server } => vec![server.clone()],
@@ -277,7 +354,11 @@ fn read(urls: &[&str]) -> Result<(Vec<Node>, Config), String> {
         first.get_or_insert(config);
     }
     let config = first.ok_or("no URL of a Redis server is given: give at least one")?;
-    Ok((nodes, config))
+    Ok(Read {
+        nodes,
+        config,
+        is_secure,
+    })
 }
 
 fn listed(nodes: &[Node]) -> String {

@@ -77,6 +77,8 @@ mod script;
 mod sending;
 mod source;
 mod stream;
+#[cfg(feature = "tls")]
+mod tls;
 mod topology;
 mod wakes;
 mod walk;
