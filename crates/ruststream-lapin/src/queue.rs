@@ -6,7 +6,7 @@ use std::time::Duration;
 use lapin::options::{BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Consumer};
-use ruststream::transport::{Capabilities, DeadLetters, ErrorKind, Source, TransportError};
+use ruststream::transport::{Audience, Capabilities, DeadLetters, ErrorKind, Source, TransportError};
 
 use crate::check;
 use crate::connection::LapinConnection;
@@ -524,6 +524,11 @@ impl Source for Queue {
 
     fn check(&self) -> Result<(), TransportError> {
         check::queue(&self.spec)
+    }
+
+    fn audience(&self) -> Option<Audience> {
+        let is_own = self.spec.queue_type == QueueType::Stream || self.spec.is_server_named();
+        Some(if is_own { Audience::each() } else { Audience::shared() })
     }
 
     async fn open(&self, connection: &LapinConnection) -> Result<(QueueFetch, QueueSettle), TransportError> {

@@ -16,7 +16,7 @@ use crate::options::LapinPublish;
 use crate::outbox::{Letter, unroutable};
 use crate::properties;
 use crate::publish::prepare;
-use crate::queue::{Declaration, Queue, QueueType};
+use crate::queue::{Declaration, Queue};
 use crate::settings::Settings;
 use crate::topology::{Binding, Exchange};
 
@@ -26,8 +26,6 @@ pub(crate) struct Declarations {
     exchanges: HashMap<String, Exchange>,
     /// By the exchange that they lead from.
     bindings: HashMap<String, Vec<Binding>>,
-    /// Queues of which each subscription has its own.
-    own: HashSet<String>,
 }
 
 impl Declarations {
@@ -36,7 +34,6 @@ impl Declarations {
             settings: Arc::new(settings.clone()),
             exchanges: HashMap::new(),
             bindings: HashMap::new(),
-            own: HashSet::new(),
         };
         let servers_own = [
             Exchange::direct("amq.direct"),
@@ -50,7 +47,7 @@ impl Declarations {
             declared.exchanges.insert(exchange.name().to_owned(), exchange);
         }
         let read = sources.iter().filter_map(|source| source.downcast_ref::<Queue>());
-        for queue in topology.queues.iter().chain(read.clone()) {
+        for queue in topology.queues.iter().chain(read) {
             if queue.spec.declaration != Declaration::Assert {
                 continue;
             }
@@ -60,11 +57,6 @@ impl Declarations {
         }
         for binding in &topology.bindings {
             declared.bind(binding.clone());
-        }
-        for queue in read {
-            if queue.spec.queue_type == QueueType::Stream || queue.spec.is_server_named() {
-                declared.own.insert(queue.spec.name.clone());
-            }
         }
         declared
     }
@@ -174,10 +166,6 @@ impl Routes for Declarations {
             queues: queues.into_iter().collect(),
             headers: typed.map(|options| with_typed(message.headers(), options)),
         })
-    }
-
-    fn is_shared(&self, name: &str) -> bool {
-        !self.own.contains(name)
     }
 }
 

@@ -236,10 +236,9 @@ fn seat(leaving: Leaving, number: usize, journal: &Arc<Journal>) -> (TestBroker,
             handler,
             audience,
         } = reader;
-        let is_shared = stand_in.routes.as_ref().is_some_and(|routes| routes.is_shared(&name));
         let queue = match audience {
             Some(audience) => Queue::for_audience(&*name, audience),
-            None if readers[&name] > 1 && !is_shared && !MemoryBroker::is_pattern(&name) => Queue::broadcast(&*name),
+            None if readers[&name] > 1 && !MemoryBroker::is_pattern(&name) => Queue::broadcast(&*name),
             None => Queue::new(&*name),
         };
         let seat = Arc::new(Seat {

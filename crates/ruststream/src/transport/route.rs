@@ -5,7 +5,8 @@ use crate::message::{HeaderMap, Outgoing};
 
 /// The rules by which a broker's server leads messages to queues, for an app that is tested without it.
 ///
-/// A broker whose messages all go to the queue of their destination needs none.
+/// A broker whose messages all go to the queue of their destination needs none. Who shares the messages of one queue, its
+/// [source](super::Source::audience) says.
 pub trait Routes: Send + Sync {
     /// Where a message goes.
     ///
@@ -13,12 +14,6 @@ pub trait Routes: Send + Sync {
     ///
     /// What its publisher is told where the server would refuse it, or could lead it nowhere.
     fn route(&self, message: &Outgoing<'_>) -> Result<Routed, TransportError>;
-
-    /// Whether several subscriptions that read `name` share its messages; unless they do, each gets a copy of all.
-    fn is_shared(&self, name: &str) -> bool {
-        let _ = name;
-        false
-    }
 }
 
 /// Where a message goes.
