@@ -527,8 +527,14 @@ impl Source for Queue {
     }
 
     fn audience(&self) -> Option<Audience> {
-        let is_own = self.spec.queue_type == QueueType::Stream || self.spec.is_server_named();
-        Some(if is_own { Audience::each() } else { Audience::shared() })
+        let Spec { queue_type, reader, .. } = &*self.spec;
+        let audience = match (queue_type, reader) {
+            (QueueType::Stream, Some(reader)) => Audience::group(reader.as_str()),
+            (QueueType::Stream, None) => Audience::each(),
+            _ if self.spec.is_server_named() => Audience::each(),
+            _ => Audience::shared(),
+        };
+        Some(audience)
     }
 
     async fn open(&self, connection: &LapinConnection) -> Result<(QueueFetch, QueueSettle), TransportError> {

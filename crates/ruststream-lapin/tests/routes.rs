@@ -193,6 +193,7 @@ async fn readers_of_one_queue_share_it_and_those_of_a_stream_do_not() {
             broker.include(note).source(Queue::new("q.shared"));
             broker.include(note).source(Queue::new("q.log").stream().reader("one"));
             broker.include(note).source(Queue::new("q.log").stream().reader("two"));
+            broker.include(note).source(Queue::new("q.log").stream().reader("two"));
         });
     let test = TestApp::start(app).await.unwrap();
     for number in 0..5u64 {
