@@ -203,6 +203,8 @@ impl Link {
         let ended = pin!(ended.wait_for(|ended| *ended));
         // Not tokio's `select!`, which may put the first poll off: many that are sent without waiting keep their order.
         match select(pin!(pipeline.last::<()>()), ended).await {
+            // What is overdue is let go of, which fred calls a closed channel.
+            Either::Left((Err(_), _)) if self.watchdog.has_barked() => Err(self.cut()),
             Either::Left((answer, _)) => answer.map_err(|error| self.judged(error)),
             Either::Right(_) => Err(self.cut()),
         }

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fred::types::Value;
-use ruststream::message::Outgoing;
 
 pub use delivery::{ItemDelivery, ItemReceipt, RedisItem};
 pub use settle::ItemSettle;
@@ -19,7 +18,6 @@ pub(crate) use settle::released;
 
 use crate::commands::{self, Place, RedisCommands};
 use crate::connection::RedisConnection;
-use crate::envelope;
 use crate::error::Failure;
 use crate::hub::Hub;
 use crate::lease::Book;
@@ -33,7 +31,6 @@ static CLAIM: Script = Script::new(include_str!("lua/claim.lua"));
 static SETTLE: Script = Script::new(include_str!("lua/settle.lua"));
 static RENEW: Script = Script::new(include_str!("lua/renew.lua"));
 static LEAVE: Script = Script::new(include_str!("lua/leave.lua"));
-static DELAY: Script = Script::new(include_str!("lua/delay.lua"));
 
 /// The longest time between two looks for what is due or orphaned.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
@@ -281,23 +278,6 @@ impl Beside {
 }
 
 /// The channel on which is said that something of `name` is kept back.
-fn bell_of(name: &str) -> String {
+pub(crate) fn bell_of(name: &str) -> String {
     beside(name, "bell")
-}
-
-/// Keeps a message to a list or a channel until it is due.
-pub(crate) async fn delay(hub: &Hub, wakes: &Wakes, message: &Outgoing<'_>) -> Result<(), Failure> {
-    let name = message.destination();
-    let number = format!("{:016x}", fastrand::u64(..));
-    let packed = envelope::write(message, number.as_bytes());
-    let after = millis(message.delay());
-    DELAY
-        .run(hub, slot_of(name), &[&beside(name, "delayed")], |values| {
-            values.push(after.into());
-            values.push(Value::Bytes(packed.clone()));
-            values.push(bell_of(name).into());
-        })
-        .await?;
-    wakes.due(name, Duration::from_millis(after.cast_unsigned()));
-    Ok(())
 }

@@ -1,10 +1,11 @@
 //! Sending messages.
 
+mod scripted;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fred::types::Value;
 use futures_util::future::join_all;
 use ruststream::message::{Outgoing, TransportOptions};
 use ruststream::transport::{ErrorKind, Publish, PublishError, TransportError};
@@ -12,19 +13,14 @@ use ruststream::transport::{ErrorKind, Publish, PublishError, TransportError};
 use crate::error::{Failure, Sign};
 use crate::hub::Hub;
 use crate::link::Link;
-use crate::names::{beside as in_slot, check_name, slot_of};
-use crate::script::Script;
+use crate::names::{check_name, slot_of};
 use crate::sending::Sending;
 use crate::source::Form;
-use crate::stream::{EntryId, time};
+use crate::stream::EntryId;
 use crate::wakes::Wakes;
-use crate::{beside, message};
 
 /// How many commands go into one pipeline: bounds what one publish keeps of others waiting.
 const PIPELINE: usize = 512;
-
-/// Keeps a packed message until it is due. KEYS: delayed, wake; ARGV: milliseconds, packed message.
-static DELAY: Script = Script::new(include_str!("stream/lua/delay.lua"));
 
 /// What Redis lets one say of a publish, beside headers, key and delay.
 ///
@@ -43,6 +39,8 @@ pub struct RedisPublish {
     form: Option<Form>,
     pub(crate) id: Option<EntryId>,
     pub(crate) max_length: Option<u64>,
+    once: Option<Duration>,
+    transaction: bool,
 }
 
 impl RedisPublish {
@@ -63,6 +61,22 @@ impl RedisPublish {
     /// [subscription](crate::RedisStream::retention) removes none of those. Not kept through a delay.
     pub fn max_length(mut self, entries: u64) -> Self {
         self.max_length = Some(entries);
+        self
+    }
+
+    /// Stores a message once: where one with the same id (the header `message-id`) was published to the same name in the time `within`,
+    /// with this option too, it is confirmed and not stored again. So a publish whose answer was lost can be made again.
+    ///
+    /// The server keeps a small key for each id for that long.
+    pub fn once(mut self, within: Duration) -> Self {
+        self.once = Some(within);
+        self
+    }
+
+    /// Publishes it in one step of the server with all others of the same call that say so: all are stored, or none. Delayed ones can be
+    /// among them. On a cluster the destinations have to lie in one slot, or the publish is refused: give them one hash tag.
+    pub fn transaction(mut self) -> Self {
+        self.transaction = true;
         self
     }
 }
@@ -98,7 +112,7 @@ impl RedisPublisher {
                 ),
             ));
         }
-        Ok(())
+        scripted::check(message)
     }
 
     /// What the destination of a message is.
@@ -109,31 +123,40 @@ impl RedisPublisher {
             .unwrap_or(self.hub.settings().form)
     }
 
-    async fn delay(&self, message: &Outgoing<'_>) -> Result<(), Failure> {
-        if self.form(message) == Form::Stream {
-            self.delay_entry(message).await
-        } else {
-            beside::delay(&self.hub, &self.wakes, message).await
+    /// Publishes what takes more than one command, all together.
+    async fn scripted(&self, messages: &[&Outgoing<'_>]) -> Result<(), TransportError> {
+        let shaped: Vec<_> = messages.iter().map(|message| (self.form(message), *message)).collect();
+        if self.hub.settings().is_cluster() {
+            scripted::check_slots(&shaped)?;
         }
+        Ok(scripted::publish(&self.hub, &self.wakes, &shaped).await?)
     }
 
-    async fn delay_entry(&self, message: &Outgoing<'_>) -> Result<(), Failure> {
-        let name = message.destination();
-        let packed = message::pack(message, fastrand::u64(..));
-        let after = time::millis(message.delay());
-        DELAY
-            .run(
-                &self.hub,
-                slot_of(name),
-                &[&in_slot(name, "delayed"), &in_slot(name, "wake")],
-                |values| {
-                    values.push(after.into());
-                    values.push(Value::Bytes(packed.clone()));
-                },
-            )
-            .await?;
-        self.wakes.due(name, Duration::from_millis(after.cast_unsigned()));
-        Ok(())
+    /// Publishes the messages at these positions in a transaction; none where another of the call cannot be published.
+    async fn together(
+        &self,
+        messages: &[Outgoing<'_>],
+        positions: &[usize],
+        failures: &mut Vec<(usize, TransportError)>,
+    ) {
+        if positions.is_empty() {
+            return;
+        }
+        let wrong = failures.iter().find(|(position, _)| is_together(&messages[*position]));
+        let outcome = match wrong {
+            Some((_, error)) => Err(TransportError::new(
+                error.kind(),
+                format!("another message of the transaction cannot be published: {error}"),
+            )),
+            None => {
+                let together: Vec<_> = positions.iter().map(|position| &messages[*position]).collect();
+                self.scripted(&together).await
+            }
+        };
+        if let Err(error) = outcome {
+            let of_each = |position: &usize| (*position, TransportError::new(error.kind(), error.to_string()));
+            failures.extend(positions.iter().map(of_each));
+        }
     }
 
     fn slot(&self, message: &Outgoing<'_>) -> u16 {
@@ -209,24 +232,27 @@ impl Publish for RedisPublisher {
     async fn publish(&self, messages: &[Outgoing<'_>]) -> Result<(), PublishError> {
         if let [message] = messages {
             self.check(message)?;
-            let sent = if message.delay().is_zero() {
-                self.one(message).await
-            } else {
-                Box::pin(self.delay(message)).await
-            };
-            return Ok(sent.map_err(TransportError::from)?);
+            if scripted::is_needed(message) {
+                return Ok(Box::pin(self.scripted(&[message])).await?);
+            }
+            return Ok(self.one(message).await.map_err(TransportError::from)?);
         }
         let mut failures = Vec::new();
         let mut at_once = Vec::with_capacity(messages.len());
+        let mut together = Vec::new();
         for (position, message) in messages.iter().enumerate() {
-            if let Err(error) = self.check(message) {
-                failures.push((position, error));
-            } else if message.delay().is_zero() {
-                at_once.push(position);
-            } else if let Err(failure) = Box::pin(self.delay(message)).await {
-                failures.push((position, failure.into()));
+            match self.check(message) {
+                Err(error) => failures.push((position, error)),
+                Ok(()) if is_together(message) => together.push(position),
+                Ok(()) if scripted::is_needed(message) => {
+                    if let Err(error) = Box::pin(self.scripted(&[message])).await {
+                        failures.push((position, error));
+                    }
+                }
+                Ok(()) => at_once.push(position),
             }
         }
+        Box::pin(self.together(messages, &together, &mut failures)).await;
         self.many(messages, &at_once, &mut failures).await;
         match PublishError::some(failures) {
             Some(error) => Err(error),
@@ -241,6 +267,12 @@ impl fmt::Debug for RedisPublisher {
             .field("label", &self.hub.settings().label)
             .finish_non_exhaustive()
     }
+}
+
+fn is_together(message: &Outgoing<'_>) -> bool {
+    message
+        .options::<RedisPublish>()
+        .is_some_and(|options| options.transaction)
 }
 
 /// What the destination of a message is, where names are `form` by default.
