@@ -513,10 +513,13 @@ impl<Src: Source> Opener<Src::Connection> for Src {
     fn open_and_run<'a>(
         &'a self,
         connection: &'a Src::Connection,
-        opening: Opening,
+        mut opening: Opening,
         how: How,
         label: &'a str,
     ) -> BoxFuture<'a, Result<Opened, TransportError>> {
+        if opening.settings.dead_letter.is_none() {
+            opening.settings.dead_letter = self.dead_letter_place().map(Into::into);
+        }
         Box::pin(async move {
             let waiting = || format!("`{}` on {label} cannot be opened", Source::name(self));
             let (fetch, settle) = insistently(&how, || self.open(connection), waiting).await?;

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::message::{HeaderMap, Outgoing};
+use crate::message::{HeaderMap, Outgoing, TransportOptions};
 use crate::transport::Delivery;
 
 /// The largest payload whose buffer stays with its slot for the next message.
@@ -18,6 +18,28 @@ pub(super) struct Message {
     pub(super) key: Vec<u8>,
     pub(super) published_at: SystemTime,
     pub(super) origin: Origin,
+    /// What stands in for the origin.
+    fields: Option<StandInFields>,
+}
+
+/// What another transport's deliveries would answer for their fields, set on a message of an app that is tested without its server.
+#[derive(Clone)]
+pub(crate) struct StandInFields(pub(crate) Arc<dyn Any + Send + Sync>);
+
+impl TransportOptions for StandInFields {}
+
+impl PartialEq for StandInFields {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for StandInFields {}
+
+impl std::fmt::Debug for StandInFields {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StandInFields").finish_non_exhaustive()
+    }
 }
 
 impl Message {
@@ -31,6 +53,7 @@ impl Message {
             origin: Origin {
                 destination: Arc::clone(destination),
             },
+            fields: outgoing.options::<StandInFields>().cloned(),
         }
     }
 
@@ -49,6 +72,9 @@ impl Message {
             self.key.extend_from_slice(key);
         }
         self.published_at = published_at;
+        if self.fields.is_some() || !outgoing.option_set().is_empty() {
+            self.fields = outgoing.options::<StandInFields>().cloned();
+        }
         if !Arc::ptr_eq(&self.origin.destination, destination) {
             self.origin.destination = Arc::clone(destination);
         }
@@ -138,7 +164,10 @@ impl Delivery for MemoryDelivery {
     }
 
     fn fields(&self) -> &(dyn Any + Send + Sync) {
-        &self.message.origin
+        match &self.message.fields {
+            Some(fields) => &*fields.0,
+            None => &self.message.origin,
+        }
     }
 
     #[inline]

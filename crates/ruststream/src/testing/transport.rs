@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::journal::{By, Journal};
-use crate::memory::{MemoryBroker, MemoryConnection, MemoryFetch, MemoryPublisher, MemorySettle, Queue};
-use crate::message::Outgoing;
+use crate::memory::{MemoryBroker, MemoryConnection, MemoryFetch, MemoryPublisher, MemorySettle, Queue, StandInFields};
+use crate::message::{OptionSet, Outgoing};
 use crate::transport::{Broker, Capabilities, Connection, Publish, PublishError, Routes, Source, TransportError};
 
 /// Stands in for one broker of the app.
@@ -116,19 +116,25 @@ impl Recording {
         let mut led = Vec::new();
         for (position, message) in messages.iter().enumerate() {
             match routes.route(message) {
-                Ok(goes) => led.push((position, goes)),
+                Ok(goes) => {
+                    let mut options: OptionSet = message.option_set().clone();
+                    if let Some(fields) = routes.fields(message) {
+                        options.insert(StandInFields(fields));
+                    }
+                    led.push((position, goes, options));
+                }
                 Err(error) => failures.push((position, error)),
             }
         }
         let mut positions = Vec::new();
         let mut copies = Vec::new();
-        for (position, goes) in &led {
+        for (position, goes, options) in &led {
             let message = &messages[*position];
             for queue in &goes.queues {
                 let copy = Outgoing::new(queue, message.payload())
                     .with_headers(goes.headers.as_ref().unwrap_or(message.headers()))
                     .with_delay(message.delay())
-                    .with_options(message.option_set());
+                    .with_options(options);
                 positions.push(*position);
                 copies.push(match message.key() {
                     Some(key) => copy.with_key(key),

@@ -91,6 +91,12 @@ pub trait Source: Send + Sync + 'static {
     /// What the transport does itself for this source.
     fn capabilities(&self) -> Capabilities;
 
+    /// Where dead letters go that the transport does not keep itself and the user names no place for; `<name>.dead` where this is
+    /// `None`. Only for names that are no destinations, such as patterns.
+    fn dead_letter_place(&self) -> Option<String> {
+        None
+    }
+
     /// Says what is wrong with the source itself, so that an app is told before it connects anywhere: an impossible name,
     /// settings at odds. Constructors and setters need no `Result` then.
     ///

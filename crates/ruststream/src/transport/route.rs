@@ -1,5 +1,8 @@
 //! Where messages go on a server that leads them by rules, for those who do without the server.
 
+use std::any::Any;
+use std::sync::Arc;
+
 use super::TransportError;
 use crate::message::{HeaderMap, Outgoing};
 
@@ -14,6 +17,12 @@ pub trait Routes: Send + Sync {
     ///
     /// What its publisher is told where the server would refuse it, or could lead it nowhere.
     fn route(&self, message: &Outgoing<'_>) -> Result<Routed, TransportError>;
+
+    /// What [`Delivery::fields`](super::Delivery::fields) is to answer for the message, where handlers ask for the transport's own.
+    fn fields(&self, message: &Outgoing<'_>) -> Option<Arc<dyn Any + Send + Sync>> {
+        let _ = message;
+        None
+    }
 }
 
 /// Where a message goes.
