@@ -1,16 +1,18 @@
 //! The settings of a server.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{LastWill, Login};
-use ruststream::transport::{Broker, ErrorKind, TransportError};
+use ruststream::transport::{Broker, ErrorKind, Routes, TransportError};
 use url::Url;
 
 use crate::connection::MqttConnection;
 use crate::filter::TopicFilter;
+use crate::routes::Rules;
 use crate::settings::{ClientId, Settings};
 use crate::topic;
 use crate::wire::MqttVersion;
@@ -255,6 +257,10 @@ impl Broker for MqttBroker {
 
     fn reply_source(&self, name: &str) -> TopicFilter {
         TopicFilter::new(name).quality(self.settings.quality)
+    }
+
+    fn routes(&self, _sources: &[&dyn Any]) -> Option<Box<dyn Routes>> {
+        Some(Box::new(Rules(self.settings.clone())))
     }
 
     fn check(&self) -> Result<(), TransportError> {

@@ -117,6 +117,10 @@ impl Message {
     pub(crate) fn fields(&self) -> &MessageFields {
         &self.fields
     }
+
+    pub(crate) fn into_fields(self) -> MessageFields {
+        self.fields
+    }
 }
 
 impl Delivery for MqttDelivery {

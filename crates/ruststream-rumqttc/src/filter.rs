@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::RetainForwardRule;
-use ruststream::transport::{Capabilities, ErrorKind, Source, TransportError};
+use ruststream::transport::{Audience, Capabilities, ErrorKind, Source, TransportError};
 use tokio::sync::Notify;
 
 use crate::connection::MqttConnection;
@@ -123,6 +123,23 @@ impl Source for TopicFilter {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::none()
+    }
+
+    fn audience(&self) -> Option<Audience> {
+        let audience = match &self.group {
+            Some(group) => Audience::group(group.as_str()),
+            None => Audience::each(),
+        };
+        let is_pattern = self.name.contains(['+', '#']);
+        Some(if is_pattern {
+            audience.by_pattern(topic::matches)
+        } else {
+            audience
+        })
+    }
+
+    fn dead_letter_place(&self) -> Option<String> {
+        topic::place_beside(&self.name)
     }
 
     fn check(&self) -> Result<(), TransportError> {

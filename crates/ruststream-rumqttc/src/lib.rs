@@ -43,6 +43,7 @@ mod broker;
 mod connection;
 mod delivery;
 mod error;
+mod extract;
 mod fetch;
 mod filter;
 mod filters;
@@ -52,6 +53,7 @@ mod options;
 mod outbound;
 mod properties;
 mod publish;
+mod routes;
 mod settings;
 mod settle;
 mod shared;
@@ -67,6 +69,7 @@ pub use self::{
     broker::MqttBroker,
     connection::MqttConnection,
     delivery::{MessageFields, MqttDelivery, MqttReceipt},
+    extract::{FromLevels, Levels},
     fetch::MqttFetch,
     filter::TopicFilter,
     options::MqttOptions,

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use crate::options::MqttOptions;
 use crate::outbound::{Group, Letter, unwritable};
+use crate::settings::Settings;
 use crate::shared::{Shared, Status};
 use crate::wire::MqttVersion;
 use crate::{properties, topic};
@@ -29,45 +30,6 @@ impl MqttPublisher {
         Self { shared }
     }
 
-    fn packet(&self, message: &Outgoing<'_>) -> Result<Packet, TransportError> {
-        let name = message.destination();
-        topic::check_topic("the topic to publish to", name)?;
-        if !message.delay().is_zero() {
-            let text = format!(
-                "a message to `{name}` is to be kept back for {:?}, which MQTT does not do",
-                message.delay()
-            );
-            return Err(TransportError::new(ErrorKind::Invalid, text));
-        }
-        let options = message.options::<MqttOptions>();
-        let version = self.shared.settings.version;
-        if version == MqttVersion::V3_1_1 && options.is_some_and(|options| options.expiry.is_some()) {
-            let text = format!(
-                "a message to `{name}` is to expire, which MQTT 3.1.1 does not do: leave `expiry` out, or speak MQTT 5 with the server"
-            );
-            return Err(TransportError::new(ErrorKind::Invalid, text));
-        }
-        let mut found = PublishProperties::default();
-        properties::encode(message.headers(), message.key(), &mut found)?;
-        if let Some(options) = options {
-            found.message_expiry_interval = options
-                .expiry
-                .map(|expiry| u32::try_from(expiry.as_secs()).unwrap_or(u32::MAX));
-            found.payload_format_indicator = options.text.then_some(1);
-        }
-        let packet = Packet {
-            qos: options
-                .and_then(|options| options.quality)
-                .unwrap_or(self.shared.settings.quality),
-            retain: options.is_some_and(|options| options.retain),
-            topic: Bytes::copy_from_slice(name.as_bytes()),
-            payload: Bytes::copy_from_slice(message.payload()),
-            properties: (found != PublishProperties::default()).then_some(found),
-            ..Packet::default()
-        };
-        version.sealed(packet).map_err(unwritable)
-    }
-
     fn late(&self, most: Duration) -> TransportError {
         let status = self.shared.status().borrow().clone();
         let why = match status {
@@ -77,6 +39,42 @@ impl MqttPublisher {
         let text = format!("a message was not confirmed within {most:?}: {why}");
         TransportError::new(ErrorKind::Timeout, text)
     }
+}
+
+/// A message as it travels in MQTT 5; an error where it cannot.
+pub(crate) fn packet(settings: &Settings, message: &Outgoing<'_>) -> Result<Packet, TransportError> {
+    let name = message.destination();
+    topic::check_topic("the topic to publish to", name)?;
+    if !message.delay().is_zero() {
+        let text = format!(
+            "a message to `{name}` is to be kept back for {:?}, which MQTT does not do",
+            message.delay()
+        );
+        return Err(TransportError::new(ErrorKind::Invalid, text));
+    }
+    let options = message.options::<MqttOptions>();
+    if settings.version == MqttVersion::V3_1_1 && options.is_some_and(|options| options.expiry.is_some()) {
+        let text = format!(
+            "a message to `{name}` is to expire, which MQTT 3.1.1 does not do: leave `expiry` out, or speak MQTT 5 with the server"
+        );
+        return Err(TransportError::new(ErrorKind::Invalid, text));
+    }
+    let mut found = PublishProperties::default();
+    properties::encode(message.headers(), message.key(), &mut found)?;
+    if let Some(options) = options {
+        found.message_expiry_interval = options
+            .expiry
+            .map(|expiry| u32::try_from(expiry.as_secs()).unwrap_or(u32::MAX));
+        found.payload_format_indicator = options.text.then_some(1);
+    }
+    Ok(Packet {
+        qos: options.and_then(|options| options.quality).unwrap_or(settings.quality),
+        retain: options.is_some_and(|options| options.retain),
+        topic: Bytes::copy_from_slice(name.as_bytes()),
+        payload: Bytes::copy_from_slice(message.payload()),
+        properties: (found != PublishProperties::default()).then_some(found),
+        ..Packet::default()
+    })
 }
 
 /// Says, when the call is dropped, that nobody waits for it.
@@ -94,7 +92,9 @@ impl Publish for MqttPublisher {
         let group = &waiting.0;
         let mut letters = Vec::with_capacity(messages.len());
         for (place, message) in messages.iter().enumerate() {
-            match self.packet(message) {
+            let settings = &self.shared.settings;
+            let packet = packet(settings, message);
+            match packet.and_then(|packet| settings.version.sealed(packet).map_err(unwritable)) {
                 Ok(publish) => letters.push(Letter {
                     publish,
                     group: group.clone(),

@@ -108,6 +108,22 @@ pub(crate) fn matched<'a>(filter: &str, topic: &'a str) -> Option<Vec<&'a str>> 
     rest.is_none().then_some(found)
 }
 
+/// A topic for what was read by a filter with wildcards, which is none itself; one that the filter does not match, so that what is put
+/// there does not come back. `None` where the filter is a topic.
+///
+/// `devices/+/state` has `dead/devices/_/state`; what would match everything has a topic that begins with `$`, which no wildcard matches.
+pub(crate) fn place_beside(filter: &str) -> Option<String> {
+    if !filter.contains(['+', '#']) {
+        return None;
+    }
+    let place = format!("dead/{}", filter.replace(['+', '#'], "_"));
+    Some(if matches(filter, &place) {
+        format!("${place}")
+    } else {
+        place
+    })
+}
+
 /// Whether there can be a topic that is for both filters.
 pub(crate) fn overlap(one: &str, other: &str) -> bool {
     let (mut one, mut other) = (one.split('/'), other.split('/'));
@@ -160,6 +176,21 @@ mod tests {
         ] {
             assert_eq!(overlap(one, other), expected, "{one} {other}");
             assert_eq!(overlap(other, one), expected, "{other} {one}");
+        }
+    }
+
+    #[test]
+    fn dead_letters_of_a_filter_do_not_come_back_to_it() {
+        assert_eq!(place_beside("a/b"), None);
+        for (filter, place) in [
+            ("a/+/b", "dead/a/_/b"),
+            ("a/#", "dead/a/_"),
+            ("#", "$dead/_"),
+            ("+/#", "$dead/_/_"),
+            ("dead/#", "$dead/dead/_"),
+        ] {
+            assert_eq!(place_beside(filter).as_deref(), Some(place));
+            assert!(!matches(filter, place), "{filter}");
         }
     }
 
