@@ -10,7 +10,7 @@ use ruststream::transport::ErrorKind;
 use ruststream_sqlx::Tracked;
 use tokio::sync::Semaphore;
 
-use crate::kit::{eventually, outbox};
+use crate::kit::{PATIENCE, eventually, outbox};
 use crate::picky::Picky;
 use crate::place::{Database, Place};
 
@@ -91,7 +91,8 @@ async fn service(broker: &Picky, tracked: &Tracked<Database>, seen: &Seen) -> Ru
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_tracked_is_recorded_handled_once_and_marked() {
     let place = Place::new().await;
-    let tracked = tracked(&place).await;
+    // So long that a busy machine marks them before they are sent again.
+    let tracked = tracked(&place).await.resend_after(PATIENCE);
     let (broker, seen) = (Picky::new(), Seen::new(100));
     let running = service(&broker, &tracked, &seen).await;
     let publisher = running.publisher();
@@ -100,8 +101,6 @@ async fn what_is_tracked_is_recorded_handled_once_and_marked() {
         sent.unwrap();
     }
     eventually(async || tracked.open().await.unwrap(), |open| *open == (0, 0)).await;
-    // Longer than the time after which what is left over is sent again.
-    tokio::time::sleep(Duration::from_millis(700)).await;
     assert_eq!(seen.calls(), 200);
     assert_eq!(broker.taken().len(), 200);
     assert_eq!(

@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
@@ -85,6 +85,7 @@ pub trait Background: Send + Sync + 'static {
 pub struct BackgroundContext {
     app: AppHandle,
     stop: CancellationToken,
+    ends: Arc<OnceLock<Instant>>,
     fares: Arc<Fares>,
 }
 
@@ -127,9 +128,10 @@ impl BackgroundContext {
         self.fares.set(None);
     }
 
-    /// How long the shutdown of the app may take in all.
-    pub fn grace(&self) -> Duration {
-        self.app.inner.grace
+    /// How long the service has to end, once it is to stop; `None` before. When that has passed it is dropped where it is.
+    pub fn time_left(&self) -> Option<Duration> {
+        let left = |end: &Instant| end.saturating_duration_since(Instant::now());
+        self.ends.get().map(left)
     }
 }
 
@@ -237,6 +239,7 @@ impl<B: Background> Erased for B {
 pub(super) struct Services {
     known: Vec<(Arc<dyn Erased>, Arc<Fares>)>,
     stop: CancellationToken,
+    ends: Arc<OnceLock<Instant>>,
 }
 
 impl Services {
@@ -251,6 +254,7 @@ impl Services {
         Self {
             known: services.into_iter().map(fares).collect(),
             stop: CancellationToken::new(),
+            ends: Arc::default(),
         }
     }
 
@@ -261,6 +265,7 @@ impl Services {
             let context = BackgroundContext {
                 app: app.clone(),
                 stop: self.stop.clone(),
+                ends: self.ends.clone(),
                 fares: fares.clone(),
             };
             let service = service.clone();
@@ -272,8 +277,9 @@ impl Services {
         tasks
     }
 
-    /// Tells all of them to stop.
-    pub(super) fn stop(&self) {
+    /// Tells all of them to stop, and until when.
+    pub(super) fn stop(&self, until: Instant) {
+        let _ = self.ends.set(until);
         self.stop.cancel();
     }
 

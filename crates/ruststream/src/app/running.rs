@@ -218,9 +218,9 @@ impl Running {
         let until = Instant::now() + grace;
         while self.tasks.join_next().await.is_some() {}
         // Only now: what the last handlers left to them is done, too. A moment is theirs in any case.
-        self.handle.inner.services.stop();
-        let services = std::mem::take(&mut self.services);
-        background::finish(services, until.max(Instant::now() + LEAST_GRACE)).await;
+        let until = until.max(Instant::now() + LEAST_GRACE);
+        self.handle.inner.services.stop(until);
+        background::finish(std::mem::take(&mut self.services), until).await;
         // Only now: a handler may have waited for an answer.
         self.handle.inner.late.shut_down().await;
         let after = hooks::run_within(grace, "after_shutdown", after_shutdown, ()).await;
@@ -263,7 +263,10 @@ impl Drop for Running {
         self.handle.stop();
         // The tasks drain by themselves; aborting them would cost messages their attempts.
         self.tasks.detach_all();
-        self.handle.inner.services.stop();
+        self.handle
+            .inner
+            .services
+            .stop(Instant::now() + self.handle.inner.grace);
         self.services.detach_all();
         self.handle.inner.late.let_go();
     }

@@ -64,18 +64,18 @@ impl<'a, DB: OutboxDatabase> Turns<'a, DB> {
         let mut finished: Option<Finished> = None;
         let mut in_hand: Option<InHand<'_>> = None;
         let mut cleaned: Option<Instant> = None;
-        let mut stopped_at: Option<Instant> = None;
+        let mut ends: Option<Instant> = None;
         let mut away = false;
         loop {
-            if self.context.is_stopping() {
-                let since = *stopped_at.get_or_insert_with(Instant::now);
-                // A third of the grace period is for the marks, and for others.
-                if since.elapsed() >= self.context.grace().mul_f64(0.5) {
+            if let Some(left) = self.context.time_left() {
+                // Half of the time is for what is begun then, and for its marks.
+                let end = *ends.get_or_insert_with(|| Instant::now() + left / 2);
+                if Instant::now() >= end {
                     break;
                 }
             }
-            let asked = status.asked();
             let mut wakes = status.wakes();
+            let asked = status.asked();
             let token = random_token();
             let records = match self.turn(finished.as_ref(), (!away).then_some(token)).await {
                 Ok(records) => records,
