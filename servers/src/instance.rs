@@ -126,7 +126,7 @@ impl Instance {
     /// Stops all its processes where they are (SIGSTOP): links stay open and nothing answers.
     pub fn pause(&self) {
         if let Some(child) = &self.running {
-            process::signal_tree(child.id(), Signal::STOP);
+            process::stop_tree(child.id());
         }
     }
 

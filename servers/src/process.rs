@@ -157,6 +157,28 @@ pub(crate) fn signal_tree(pid: u32, what: Signal) {
     }
 }
 
+/// Stops a process and all that come from it, and waits until none of their threads runs any more: a signal is heard a moment later.
+pub(crate) fn stop_tree(pid: u32) {
+    let all = tree(pid);
+    for pid in &all {
+        signal(*pid, Signal::STOP);
+    }
+    let stopped = || all.iter().all(|pid| !runs(*pid) || threads_are_stopped(*pid));
+    wait_until(Duration::from_secs(5), stopped);
+}
+
+fn threads_are_stopped(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut states = threads.filter_map(|thread| {
+        let text = fs::read_to_string(thread.path().join("stat")).ok()?;
+        Some(text.rsplit_once(')')?.1.trim_start().starts_with(['T', 'Z', 'X']))
+    });
+    states.all(|stopped| stopped)
+}
+
 /// A directory of this user for what outlives a process, one for each checkout.
 pub(crate) fn own_directory() -> Result<PathBuf, Error> {
     // Not in the target directory: servers run as other users, who may not pass through a home directory.

@@ -10,6 +10,7 @@ use lapin::types::{FieldTable, ShortString};
 use ruststream::message::HeaderMap;
 use ruststream::transport::Delivery;
 
+use crate::beside::LapinTransaction;
 use crate::deaths::{Death, deaths};
 use crate::properties::{self, own};
 
@@ -31,6 +32,7 @@ pub struct MessageFields {
     pub(crate) redelivered: bool,
     pub(crate) tag: u64,
     pub(crate) properties: BasicProperties,
+    pub(crate) transaction: Option<LapinTransaction>,
 }
 
 /// One box for all of it, which goes from the delivery to its receipt: a retry needs the whole message once more.
@@ -74,6 +76,11 @@ impl MessageFields {
         deaths(&self.properties)
     }
 
+    /// What the handler publishes together with the ack, where the subscription is [transactional](crate::Queue::transactional).
+    pub fn transaction(&self) -> Option<&LapinTransaction> {
+        self.transaction.as_ref()
+    }
+
     /// All properties and the header table, with the types that they came with.
     pub fn properties(&self) -> &BasicProperties {
         &self.properties
@@ -108,6 +115,7 @@ impl Message {
                 redelivered: delivery.redelivered,
                 tag: delivery.delivery_tag,
                 properties,
+                transaction: None,
             },
             payload: delivery.data,
         }

@@ -18,6 +18,7 @@ use ruststream::transport::{ErrorKind, Fetch, TransportError};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::beside::LapinTransaction;
 use crate::delivery::{Message, QueueDelivery};
 use crate::error;
 use crate::link::Link;
@@ -222,6 +223,10 @@ impl QueueFetch {
             match current.poll_next(context) {
                 Poll::Ready(Some(Ok(delivery))) => {
                     let mut message = Box::new(Message::new(epoch, delivery));
+                    if current.session.transactions.is_some() {
+                        let settings = self.subscription.outbox.settings.clone();
+                        message.fields.transaction = Some(LapinTransaction::new(settings));
+                    }
                     if current.session.no_acks {
                         let Subscription { spec, outbox, .. } = &*self.subscription;
                         outbox.replies.answered(&spec.name, message.fields.properties());

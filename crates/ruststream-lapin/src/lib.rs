@@ -40,6 +40,7 @@
 //! # }
 //! ```
 
+mod beside;
 mod book;
 mod broker;
 mod check;
@@ -71,6 +72,7 @@ mod walk;
 pub use lapin::{BasicProperties, types};
 
 pub use self::{
+    beside::LapinTransaction,
     broker::LapinBroker,
     connection::LapinConnection,
     dead_letters::{DeadLetters, DeadMessage},

@@ -107,6 +107,7 @@ pub(crate) struct Spec {
     pub(crate) exclusive: bool,
     pub(crate) auto_delete: bool,
     pub(crate) place: Place,
+    pub(crate) transactional: bool,
     pub(crate) arguments: FieldTable,
     pub(crate) bindings: Vec<Binding>,
     pub(crate) consumer_priority: Option<i32>,
@@ -133,6 +134,7 @@ impl Queue {
                 exclusive: false,
                 auto_delete: false,
                 place: Place::Named,
+                transactional: false,
                 arguments: FieldTable::default(),
                 bindings: Vec::new(),
                 consumer_priority: None,
@@ -324,6 +326,13 @@ impl Queue {
     pub fn dead_letter_exchange(self, exchange: &str, routing_key: &str) -> Self {
         self.argument(DEAD_LETTER_EXCHANGE, text(exchange))
             .argument(DEAD_LETTER_KEY, text(routing_key))
+    }
+
+    /// Acks in transactions of the server, and lets handlers publish in them: either all of it is done or nothing. See
+    /// [`LapinTransaction`](crate::LapinTransaction). Each group of acks waits for its commit.
+    #[must_use]
+    pub fn transactional(self) -> Self {
+        self.with(|spec| spec.transactional = true)
     }
 
     /// Sets an argument that has no method of its own.

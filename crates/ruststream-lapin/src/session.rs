@@ -74,6 +74,13 @@ impl Subscription {
             // The server itself puts there what was delivered too often.
             outbox.declare_dead_letters(spec).await?;
         }
+        if spec.transactional {
+            let selecting = channel.tx_select();
+            outbox
+                .consuming
+                .call(&live, "asking for transactions", selecting)
+                .await?;
+        }
         let reading = match spec.queue_type {
             QueueType::Stream => {
                 let position = match &spec.reader {
@@ -100,6 +107,7 @@ impl Subscription {
             held: AtomicBool::new(false),
             reading,
             no_acks: spec.is_direct_reply(),
+            transactions: spec.transactional.then(tokio::sync::Mutex::default),
         });
         Ok((session, consumer))
     }
@@ -122,6 +130,8 @@ pub(crate) struct Session {
     pub(crate) reading: Option<Reading>,
     /// The server expects no acks, and asks for none again.
     pub(crate) no_acks: bool,
+    /// Set where acks are told in transactions; one task at a time fills one.
+    pub(crate) transactions: Option<tokio::sync::Mutex<()>>,
 }
 
 impl Session {
@@ -146,6 +156,27 @@ impl Session {
 
     /// Tells the server of what the book has acked: at once as far as it is contiguous, and the rest soon.
     pub(crate) async fn tell(&self) -> lapin::Result<()> {
+        match &self.transactions {
+            None => self.tell_run().await,
+            Some(alone) => {
+                let _alone = alone.lock().await;
+                if self.book().waits() {
+                    self.commit_acks().await
+                } else {
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    /// Tells the server of all acks and commits them.
+    pub(crate) async fn commit_acks(&self) -> lapin::Result<()> {
+        self.tell_run().await?;
+        self.tell_rest().await?;
+        self.channel.tx_commit().await
+    }
+
+    async fn tell_run(&self) -> lapin::Result<()> {
         if self.held.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -176,6 +207,13 @@ impl Session {
     /// Tells the server of every ack, each by itself where those before it have not finished.
     pub(crate) async fn tell_all(&self) -> lapin::Result<()> {
         self.tell().await?;
+        match &self.transactions {
+            None => self.tell_rest().await,
+            Some(_) => Ok(()),
+        }
+    }
+
+    async fn tell_rest(&self) -> lapin::Result<()> {
         if self.held.load(Ordering::Relaxed) {
             return Ok(());
         }

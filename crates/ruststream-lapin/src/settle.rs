@@ -7,6 +7,7 @@ use std::time::UNIX_EPOCH;
 use ruststream::message::header;
 use ruststream::transport::{DeadLetter, ErrorKind, Settle, Settled, TransportError, Verdict};
 
+use crate::beside;
 use crate::delay::Digits;
 use crate::delivery::{Message, QueueReceipt};
 use crate::error;
@@ -49,6 +50,9 @@ impl Settle for QueueSettle {
             for (_, verdict) in &mut *finished {
                 *verdict = Verdict::Ack;
             }
+        }
+        if session.transactions.is_some() {
+            beside::settle(&self.subscription, &session, finished).await?;
         }
         let mut copies = false;
         {

@@ -6,9 +6,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ruststream::conformance::unique_name;
 use ruststream::message::{HeaderMap, OptionSet, Outgoing};
-use ruststream::transport::{Broker, Connection, Delivery, ErrorKind, Fetch, Publish, Source};
+use ruststream::transport::{Broker, Connection, Delivery, ErrorKind, Fetch, Publish, Settle, Source, Verdict};
 use ruststream_lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable};
-use ruststream_lapin::{LapinBroker, LapinConnection, LapinPublish, MessageFields, Queue, QueueDelivery};
+use ruststream_lapin::{
+    Declaration, LapinBroker, LapinConnection, LapinPublish, LapinTransaction, MessageFields, Queue, QueueDelivery,
+    QueueFetch, QueueSettle,
+};
 use servers::{Instance, Kind, Settings};
 use tokio::time::timeout;
 
@@ -243,4 +246,104 @@ async fn a_message_is_persistent_unless_it_says_otherwise_and_has_its_time() {
         .unwrap();
     assert!(age < Duration::from_mins(1), "{age:?}");
     connection.close().await;
+}
+
+/// A queue with these messages whose acks are in transactions, another queue, and a connection.
+async fn transactional(quorum: bool, bodies: &[u8]) -> (LapinConnection, Queue, Queue) {
+    let queue = Queue::new(unique_name()).transactional();
+    let queue = if quorum { queue.quorum() } else { queue };
+    let receipts = Queue::new(unique_name());
+    let broker = broker().declare(queue.clone()).declare(receipts.clone());
+    let connection = broker.connect().await.unwrap();
+    let jobs: Vec<_> = bodies.chunks(1).map(|body| Outgoing::new(queue.name(), body)).collect();
+    connection.publisher().publish(&jobs).await.unwrap();
+    (connection, queue, receipts)
+}
+
+/// Takes so many, through lost channels.
+async fn insist(fetch: &mut QueueFetch, count: usize) -> Vec<QueueDelivery> {
+    let mut taken = Vec::new();
+    let taking = async {
+        while taken.len() < count {
+            let room = count - taken.len();
+            let _ = fetch.fetch(room, &mut taken).await;
+        }
+    };
+    timeout(PATIENCE, taking).await.expect("they did not come");
+    taken
+}
+
+fn transaction(delivery: &QueueDelivery) -> &LapinTransaction {
+    let fields = delivery.fields().downcast_ref::<MessageFields>().unwrap();
+    fields.transaction().unwrap()
+}
+
+async fn finish(
+    settle: &mut QueueSettle,
+    taken: Vec<QueueDelivery>,
+    verdicts: impl IntoIterator<Item = Verdict>,
+) -> usize {
+    let receipts = taken.into_iter().map(Delivery::into_receipt);
+    let mut finished = receipts.zip(verdicts).collect();
+    settle.settle(&mut finished).await.unwrap().stale
+}
+
+#[tokio::test]
+async fn what_a_handler_publishes_is_stored_with_its_ack_alone() {
+    for quorum in [false, true] {
+        let (connection, queue, receipts) = transactional(quorum, b"1234").await;
+        let (mut fetch, mut settle) = queue.open(&connection).await.unwrap();
+        let taken = insist(&mut fetch, 4).await;
+        for delivery in &taken {
+            let queued = Outgoing::new(receipts.name(), delivery.payload());
+            transaction(delivery).publish(&queued).unwrap();
+        }
+        let lost = Outgoing::new("no-such-queue", b"lost");
+        transaction(&taken[2]).publish(&lost).unwrap();
+        let retry = Verdict::Retry { after: Duration::ZERO };
+        let verdicts = [Verdict::Ack, retry, Verdict::Ack, Verdict::Release];
+        assert_eq!(finish(&mut settle, taken, verdicts).await, 0);
+
+        assert_eq!(
+            bodies(&take(&connection, &receipts, 2).await),
+            [b"1", b"3"],
+            "quorum: {quorum}"
+        );
+        let again = insist(&mut fetch, 2).await;
+        assert_eq!((bodies(&again), again[0].attempt()), (vec![&b"2"[..], b"4"], 2));
+        let dead = connection.dead_letters(format!("{}.dead", queue.name()));
+        let dead = dead.list(5).await.unwrap();
+        assert_eq!((dead.len(), dead[0].payload.as_slice()), (1, &b"lost"[..]));
+        connection.close().await;
+    }
+}
+
+/// A transaction that the server refuses is undone whole: its acks too.
+#[tokio::test]
+async fn what_a_handler_publishes_in_vain_takes_its_ack_back() {
+    for quorum in [false, true] {
+        let (connection, queue, receipts) = transactional(quorum, b"12").await;
+        let (mut fetch, mut settle) = queue.open(&connection).await.unwrap();
+        let taken = insist(&mut fetch, 2).await;
+        let missing = options(LapinPublish::to_exchange("no-such-exchange"));
+        for delivery in &taken {
+            let never = Outgoing::new(receipts.name(), b"never");
+            transaction(delivery).publish(&never).unwrap();
+            let broken = Outgoing::new("x", b"x").with_options(&missing);
+            transaction(delivery).publish(&broken).unwrap();
+        }
+        finish(&mut settle, taken, [Verdict::Ack, Verdict::Ack]).await;
+        let again = insist(&mut fetch, 2).await;
+        let mut numbers = bodies(&again);
+        numbers.sort_unstable();
+        assert_eq!(numbers, [b"1", b"2"], "quorum: {quorum}");
+        assert_eq!(finish(&mut settle, again, [Verdict::Ack, Verdict::Ack]).await, 0);
+        fetch.close().await.unwrap();
+        settle.close().await.unwrap();
+        for queue in [queue.name(), receipts.name()] {
+            let left = Queue::new(queue).declaration(Declaration::Passive);
+            assert!(take(&connection, &left, 0).await.is_empty());
+        }
+        connection.close().await;
+    }
 }
