@@ -66,7 +66,13 @@ macro_rules! same_for_all {
             }
             Ok(())
         }
+    };
+}
 
+/// Records tracked messages by lists of values.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+macro_rules! tracks_by_values {
+    ($dialect:expr) => {
         async fn track(connection: &mut Self::Connection, rows: &[NewTracked]) -> Done<()> {
             let mut left = rows;
             while !left.is_empty() {
@@ -152,4 +158,6 @@ macro_rules! reads_records {
     };
 }
 
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(super) use tracks_by_values;
 pub(super) use {mark, reads_records, same_for_all};

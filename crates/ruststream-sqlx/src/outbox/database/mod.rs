@@ -56,6 +56,9 @@ pub(crate) mod sealed {
     /// What is asked of a database. Times are milliseconds of its own clock.
     #[doc(hidden)]
     pub trait Operations: sqlx::Database<Connection: Connection<Database = Self, Options: Clone + Sync>> {
+        /// Whether any number of tracked messages is one statement.
+        const ONE_INSERT: bool;
+
         /// Whether all writing goes through one connection at a time anyway.
         const ONE_WRITER: bool;
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, Executor, MySql, Pool, Row};
 
-use super::body::{mark, reads_records, same_for_all};
+use super::body::{mark, reads_records, same_for_all, tracks_by_values};
 use super::sealed::{Operations, Writes};
 use super::statements::{self, Dialect};
 use super::{Done, Listening, OutboxConnection, OutboxDatabase};
@@ -129,6 +129,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 impl Operations for MySql {
+    const ONE_INSERT: bool = false;
     const ONE_WRITER: bool = false;
 
     fn options(pool: &Pool<Self>) -> MySqlConnectOptions {
@@ -349,6 +350,7 @@ impl Operations for MySql {
     }
 
     same_for_all!(DIALECT);
+    tracks_by_values!(DIALECT);
 }
 
 async fn which_rows(connection: &mut MySqlConnection, what: &str, which: &Which) -> Done<u64> {

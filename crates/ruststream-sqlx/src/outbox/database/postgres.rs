@@ -102,6 +102,7 @@ fn split(held: &[(String, i64)]) -> (Vec<&str>, Vec<i64>) {
 }
 
 impl Operations for Postgres {
+    const ONE_INSERT: bool = true;
     const ONE_WRITER: bool = false;
 
     fn options(pool: &Pool<Self>) -> PgConnectOptions {
@@ -205,6 +206,26 @@ impl Operations for Postgres {
             .execute(connection)
             .await?;
         Ok(stored.rows_affected() == 1)
+    }
+
+    async fn track(connection: &mut PgConnection, rows: &[NewTracked]) -> Done<()> {
+        static TRACK: LazyLock<String> = LazyLock::new(|| {
+            DIALECT.text(
+                "INSERT INTO ruststream_tracked (id, destination, message_key, headers, payload, resend_at) \
+                 SELECT id, destination, message_key, headers, payload, {now} + resend \
+                 FROM unnest(?::text[], ?::text[], ?::bytea[], ?::bytea[], ?::bytea[], ?::bigint[]) \
+                 AS r (id, destination, message_key, headers, payload, resend)",
+            )
+        });
+        let query = sqlx::query(TRACK.as_str())
+            .bind(rows.iter().map(|row| row.id.as_str()).collect::<Vec<_>>())
+            .bind(rows.iter().map(|row| row.destination.as_str()).collect::<Vec<_>>())
+            .bind(rows.iter().map(|row| row.key.as_deref()).collect::<Vec<_>>())
+            .bind(rows.iter().map(|row| row.headers.as_slice()).collect::<Vec<_>>())
+            .bind(rows.iter().map(|row| row.payload.as_slice()).collect::<Vec<_>>())
+            .bind(rows.iter().map(|row| row.resend).collect::<Vec<_>>());
+        connection.execute(query).await?;
+        Ok(())
     }
 
     async fn tracked_claim(connection: &mut PgConnection, claim: &TrackedClaim) -> Done<Vec<(String, TrackedState)>> {

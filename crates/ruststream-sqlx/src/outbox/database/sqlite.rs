@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Executor, Pool, Row, Sqlite};
 
-use super::body::{mark, reads_records, same_for_all};
+use super::body::{mark, reads_records, same_for_all, tracks_by_values};
 use super::sealed::{Operations, Writes};
 use super::statements::{self, Dialect};
 use super::{Done, Listening, OutboxConnection, OutboxDatabase};
@@ -99,6 +99,7 @@ fn texts(ids: &[String]) -> String {
 }
 
 impl Operations for Sqlite {
+    const ONE_INSERT: bool = false;
     const ONE_WRITER: bool = true;
 
     fn options(pool: &Pool<Self>) -> SqliteConnectOptions {
@@ -305,6 +306,7 @@ impl Operations for Sqlite {
     }
 
     same_for_all!(DIALECT);
+    tracks_by_values!(DIALECT);
 }
 
 /// Whether a claim would bring anything, or a record that was delayed is due.

@@ -84,6 +84,7 @@ impl Dialect {
     }
 
     /// The insert of so many tracked messages: id, destination, key, headers, payload, wait each.
+    #[cfg(any(feature = "mysql", feature = "sqlite"))]
     pub(super) fn track(self, rows: usize) -> String {
         let mut text =
             "INSERT INTO ruststream_tracked (id, destination, message_key, headers, payload, resend_at) VALUES "

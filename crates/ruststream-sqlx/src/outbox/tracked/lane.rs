@@ -183,8 +183,13 @@ impl Parts {
     }
 
     async fn run<DB: OutboxDatabase>(&self, connection: &mut DB::Connection) -> Result<States, sqlx::Error> {
-        let statements =
-            usize::from(!self.records.is_empty()) * self.records.len().min(2) + self.claims.len() + self.ends.len();
+        // A group of several statements is one transaction: one commit, and all of it or none.
+        let inserts = if DB::ONE_INSERT {
+            self.records.len().min(1)
+        } else {
+            self.records.len().min(2)
+        };
+        let statements = inserts + self.claims.len() + self.ends.len();
         let together = statements > 1;
         if together {
             DB::begin(connection).await?;
