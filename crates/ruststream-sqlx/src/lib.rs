@@ -17,6 +17,12 @@
 //! - On a server, a handler may take a transaction (`Tx`): its writes, what it publishes by it, and the ack commit together, or not
 //!   at all. So each message takes effect there exactly once.
 //!
+//! # The outbox
+//!
+//! With the feature `outbox`, messages for any broker are written by the transaction that writes the data (`Outbox`), and published after
+//! its commit by a background service of the app (`Relay`). `Tracked` does it by layers, and `Once` lets what comes twice take effect
+//! once.
+//!
 //! # How it works
 //!
 //! On a file, each connection has one writer, which takes everything that waits (claims, receipts, publishes, renewals) and runs

@@ -5,6 +5,7 @@
 
 mod cuts;
 mod kit;
+mod lent;
 mod picky;
 #[path = "place/postgres.rs"]
 mod place;

@@ -11,6 +11,9 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Executor, Row};
 pub(crate) type Database = sqlx::Postgres;
 pub(crate) type Pool = sqlx::PgPool;
 
+/// Whose transactions are lent to handlers.
+pub(crate) type Lent = ruststream_sqlx::Postgres;
+
 pub(crate) struct Place {
     url: String,
 }
@@ -34,6 +37,11 @@ impl Place {
 
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// A broker whose queues are in the same place.
+    pub(crate) fn inbox(&self) -> ruststream_sqlx::SqlxBroker<Lent> {
+        ruststream_sqlx::SqlxBroker::postgres(&self.url)
     }
 
     pub(crate) fn port(&self) -> u16 {
