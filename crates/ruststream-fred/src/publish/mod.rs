@@ -143,15 +143,14 @@ impl RedisPublisher {
             return;
         }
         let wrong = failures.iter().find(|(position, _)| is_together(&messages[*position]));
-        let outcome = match wrong {
-            Some((_, error)) => Err(TransportError::new(
+        let outcome = if let Some((_, error)) = wrong {
+            Err(TransportError::new(
                 error.kind(),
                 format!("another message of the transaction cannot be published: {error}"),
-            )),
-            None => {
-                let together: Vec<_> = positions.iter().map(|position| &messages[*position]).collect();
-                self.scripted(&together).await
-            }
+            ))
+        } else {
+            let together: Vec<_> = positions.iter().map(|position| &messages[*position]).collect();
+            self.scripted(&together).await
         };
         if let Err(error) = outcome {
             let of_each = |position: &usize| (*position, TransportError::new(error.kind(), error.to_string()));

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use fred::types::Value;
 use ruststream::message::{Outgoing, header};
 use ruststream::transport::{ErrorKind, TransportError};
@@ -77,7 +76,7 @@ pub(super) async fn publish(hub: &Hub, wakes: &Wakes, messages: &[Shaped<'_>]) -
     }
     PUBLISH
         .run(hub, slot_of(first), &[first], |values| {
-            values.extend(words.iter().cloned())
+            values.extend(words.iter().cloned());
         })
         .await?;
     for (_, message) in messages {
@@ -112,13 +111,12 @@ fn write(form: Form, message: &Outgoing<'_>, words: &mut Vec<Value>) {
         return;
     }
     let unique = fastrand::u64(..);
-    let (how, packed, wake): (_, Bytes, _) = match form {
-        Form::Stream => ("entry", message::pack(message, unique), in_slot(name, "wake")),
-        _ => {
-            let number = format!("{unique:016x}");
-            let packed = envelope::write(message, number.as_bytes());
-            ("item", packed, beside::bell_of(name))
-        }
+    let (how, packed, wake) = if form == Form::Stream {
+        ("entry", message::pack(message, unique), in_slot(name, "wake"))
+    } else {
+        let number = format!("{unique:016x}");
+        let packed = envelope::write(message, number.as_bytes());
+        ("item", packed, beside::bell_of(name))
     };
     words.push(Value::from_static_str(how));
     words.push(Value::from_static_str("zset"));
