@@ -242,6 +242,10 @@ impl Settings {
     }
 
     /// As it is used: with the settings of TLS, where links are over it.
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(clippy::unnecessary_wraps, reason = "only certificates can be wrong")
+    )]
     fn ready(&self) -> Result<Self, TransportError> {
         #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "only TLS adds something"))]
         let mut ready = self.clone();

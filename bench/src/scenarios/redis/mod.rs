@@ -1,9 +1,10 @@
-//! Redis: a server of the suite's own, without persistence.
+//! Redis: servers of the suite's own, without persistence.
 
 mod channels;
 mod hand;
 mod lists;
 mod own;
+mod place;
 mod streams;
 
 use std::collections::BTreeMap;
@@ -11,9 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fred::clients::Client;
 use fred::interfaces::{ClientLike as _, StreamsInterface as _};
-use fred::types::config::{Config, PerformanceConfig, ServerConfig};
+use fred::types::config::PerformanceConfig;
 use fred::types::{ClusterHash, CustomCommand, InfoKind, Value};
-use servers::{Instance, Kind, Settings};
+
+use place::{Place, Servers};
 
 use crate::results::{Bound, Server};
 use crate::suite::{Failed, Scenario, Transport, round_trip};
@@ -27,9 +29,9 @@ const GROUP: &str = "bench";
 /// The command whose round trip is measured.
 const TRIP: &str = "EXISTS";
 
-/// A server, and numbers for the names of its keys.
+/// The servers, and numbers for the names of keys.
 pub struct Redis {
-    server: Instance,
+    servers: Servers,
     next: AtomicU64,
 }
 
@@ -39,21 +41,24 @@ impl Transport for Redis {
     const CLIENTS: &'static [&'static str] = &["fred"];
 
     fn scenarios() -> Vec<Scenario<Self>> {
-        let mut scenarios = streams::scenarios();
-        scenarios.push(lists::scenario());
-        scenarios.extend(channels::scenarios());
-        scenarios
+        let of = |place| {
+            let mut scenarios = streams::scenarios(place);
+            scenarios.extend(lists::scenarios(place));
+            scenarios.extend(channels::scenarios(place));
+            scenarios
+        };
+        Place::ALL.into_iter().flat_map(of).collect()
     }
 
     async fn open() -> Result<Self, Failed> {
         Ok(Self {
-            server: Instance::start(Kind::Redis, Settings::default())?,
+            servers: Servers::default(),
             next: AtomicU64::new(0),
         })
     }
 
     async fn server(&self) -> Result<Option<Server>, Failed> {
-        let mut client = self.client().await?;
+        let mut client = self.client(Place::Standalone).await?;
         let info: String = client.info(Some(InfoKind::Server)).await?;
         let version = info
             .lines()
@@ -85,23 +90,13 @@ impl Transport for Redis {
 
 impl Redis {
     /// A client as one would make it by hand.
-    async fn client(&self) -> Result<Client, Failed> {
-        self.client_for(PerformanceConfig::default()).await
+    async fn client(&self, place: Place) -> Result<Client, Failed> {
+        self.servers.client(place, PerformanceConfig::default()).await
     }
 
-    async fn client_for(&self, performance: PerformanceConfig) -> Result<Client, Failed> {
-        let config = Config {
-            server: ServerConfig::new_centralized("127.0.0.1", self.server.port()),
-            ..Config::default()
-        };
-        let client = Client::new(config, Some(performance), None, None);
-        client.init().await?;
-        Ok(client)
-    }
-
-    /// A key that no call of a loop has used.
+    /// A key that no call of a loop has used. Its tag keeps others of the same loop beside it on a cluster.
     fn key(&self, what: &str) -> String {
-        format!("{what}-{}", self.next.fetch_add(1, Ordering::Relaxed))
+        format!("{{{what}-{}}}", self.next.fetch_add(1, Ordering::Relaxed))
     }
 }
 
