@@ -148,6 +148,13 @@ fn of_type(spec: &Spec) -> Option<String> {
             "queue `{name}` is set to be of type {kind}, and {form} cannot {what}: leave one of them out"
         ));
     }
+    if spec.transactional && spec.queue_type == QueueType::Stream {
+        let text = format!(
+            "stream `{}` is transactional, and acks move nothing in a stream: leave one of them out",
+            spec.name
+        );
+        return Some(text);
+    }
     if spec.has("x-delivery-limit") && spec.queue_type != QueueType::Quorum {
         return Some(format!(
             "queue `{}` is of type {}, and only quorum queues have a delivery limit: add .quorum(), or leave the limit to the retry \

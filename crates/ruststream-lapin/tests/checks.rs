@@ -92,6 +92,7 @@ fn options_of_a_queue_that_contradict_each_other_are_named() {
         (queue().stream().single_active_consumer(), ".reader(..)"),
         (queue().stream().delivery_limit(3), "delivery limit"),
         (queue().stream().reader(""), "reader"),
+        (queue().stream().transactional(), "transactional"),
         (queue().offset(StreamOffset::Next), ".offset(..)"),
         (queue().quorum().reader("audit"), ".reader(..)"),
         (queue().untracked(), ".untracked(..)"),

@@ -161,7 +161,7 @@ pub(super) async fn emptied(
     let channel = connection.create_channel().await?;
     // A quorum queue takes in acks a moment after it got them.
     let mut left = declare(&channel, queue, queue_type).await?;
-    for _ in 0..100 {
+    for _ in 0..1000 {
         if left == 0 {
             break;
         }
