@@ -49,6 +49,7 @@ mod walk;
 
 pub use broker::{MemoryBroker, MemoryConnection};
 pub use dead::DeadMessage;
+#[cfg(feature = "testing")]
 pub(crate) use delivery::StandInFields;
 pub use delivery::{MemoryDelivery, MemoryReceipt, Origin};
 pub use faults::Operation;
