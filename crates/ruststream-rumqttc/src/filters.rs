@@ -56,6 +56,9 @@ pub(crate) enum Standing {
 #[derive(Default)]
 pub(crate) struct Filters {
     entries: HashMap<u32, Entry>,
+    /// The numbers of those without wildcards, by the topic that they are, and of the others: for messages that come without numbers.
+    exact: HashMap<String, Vec<u32>>,
+    wild: Vec<u32>,
     /// Filters to be taken back.
     dropped: Vec<String>,
 }
@@ -82,6 +85,14 @@ impl Filters {
     pub(crate) fn want(&mut self, wanted: &Wanted) -> u32 {
         let number = self.number(&wanted.path);
         self.dropped.retain(|path| *path != wanted.path);
+        if !self.entries.contains_key(&number) {
+            let name = topic::split_group(&wanted.path).1;
+            if name.contains(['+', '#']) {
+                self.wild.push(number);
+            } else {
+                self.exact.entry(name.to_owned()).or_default().push(number);
+            }
+        }
         let entry = self.entries.entry(number).or_insert_with(|| Entry {
             wanted: wanted.clone(),
             shared: topic::split_group(&wanted.path).0.is_some(),
@@ -128,6 +139,14 @@ impl Filters {
         if self.entries.get(&filter).is_some_and(|entry| entry.members.is_empty())
             && let Some(entry) = self.entries.remove(&filter)
         {
+            self.wild.retain(|known| *known != filter);
+            let name = topic::split_group(&entry.wanted.path).1;
+            if let Some(numbers) = self.exact.get_mut(name) {
+                numbers.retain(|known| *known != filter);
+                if numbers.is_empty() {
+                    self.exact.remove(name);
+                }
+            }
             self.dropped.push(entry.wanted.path);
         }
     }
@@ -207,8 +226,13 @@ impl Filters {
         }
         if numbers.is_empty() {
             let name = std::str::from_utf8(&publish.topic).unwrap_or_default();
-            for (number, entry) in &mut self.entries {
-                if topic::matches(topic::split_group(&entry.wanted.path).1, name) {
+            let Self {
+                entries, exact, wild, ..
+            } = self;
+            for number in exact.get(name).into_iter().flatten().chain(wild.iter()) {
+                if let Some(entry) = entries.get_mut(number)
+                    && topic::matches(topic::split_group(&entry.wanted.path).1, name)
+                {
                     entry.route(*number, routes);
                 }
             }

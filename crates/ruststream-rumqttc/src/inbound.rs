@@ -201,13 +201,14 @@ impl Inbound {
                     *subscription
                 }
                 Route::Park(filter) => {
-                    if packet_id != 0 {
-                        if self.parked.is_empty() {
-                            tracing::debug!(
-                                topic = message.fields().topic(),
-                                "a message waits for its subscription to open"
-                            );
-                        }
+                    if self.parked.is_empty() {
+                        tracing::debug!(
+                            topic = message.fields().topic(),
+                            "a message waits for its subscription to open"
+                        );
+                    }
+                    // The server waits with those that it numbers; of the others as many wait here as in a queue.
+                    if packet_id != 0 || self.parked.len() < self.buffer {
                         self.parked.push(Parked { filter: *filter, ready });
                     }
                     NOBODY

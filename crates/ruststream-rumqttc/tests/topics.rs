@@ -244,3 +244,20 @@ async fn clients_of_one_name_are_told_of_each_other() {
     assert!(error.is_transient(), "{error}");
     assert!(error.to_string().contains("same client id"), "{error}");
 }
+
+#[tokio::test]
+async fn at_qos_0_what_waited_for_a_session_is_there_when_its_subscription_opens() {
+    let server = server(false);
+    let named = || broker(server.port()).client_id("named");
+    let filter = || TopicFilter::new("states").quality(QoS::AtMostOnce);
+    let connection = named().connect().await.unwrap();
+    drop(Reader::open(filter(), &connection).await);
+    connection.close().await;
+    let other = broker(server.port()).connect().await.unwrap();
+    publish(&other, "states", &["one", "two"]).await;
+    let connection = named().connect().await.unwrap();
+    // The answer comes behind all that waited.
+    connection.ping().await.unwrap();
+    let mut reader = Reader::open(filter(), &connection).await;
+    assert_eq!(payloads(&reader.take(2).await), ["one", "two"]);
+}
