@@ -12,6 +12,8 @@ pub mod gate;
 pub mod group;
 #[cfg(all(feature = "costs", feature = "memory"))]
 pub mod memory;
+#[cfg(all(feature = "costs", feature = "mqtt"))]
+pub mod mqtt;
 #[cfg(feature = "costs")]
 pub mod program;
 #[cfg(all(feature = "costs", feature = "redis"))]

@@ -186,9 +186,43 @@ pub const REDIS: &[Row] = &[
     redis("redis.pattern", "channels by pattern", None),
 ];
 
+/// The rows of MQTT.
+pub const MQTT: &[Row] = &[
+    Row {
+        id: "mqtt.qos1",
+        title: "QoS 1 topic, JSON into a small struct, ack each",
+        counterparts: &[],
+        promised: Some(at_most(8_500.0, 1.0)),
+    },
+    Row {
+        id: "mqtt.reply",
+        title: "QoS 1 topic, a reply through the crate's publisher",
+        counterparts: &[],
+        promised: Some(at_most(16_000.0, 6.0)),
+    },
+    Row {
+        id: "mqtt.batch64",
+        title: "QoS 1 topic, batches of 64 assembled on the client",
+        counterparts: &[],
+        promised: Some(at_most(8_500.0, 1.0)),
+    },
+    Row {
+        id: "mqtt.filters-1000",
+        title: "QoS 1, to one of 1,000 filters",
+        counterparts: &[],
+        promised: Some(Promise::Over(
+            "mqtt.qos1",
+            Counts {
+                instructions: 300.0,
+                allocations: 0.0,
+            },
+        )),
+    },
+];
+
 /// All rows of all transports.
 pub fn all() -> impl Iterator<Item = &'static Row> {
-    MEMORY.iter().chain(REDIS)
+    MEMORY.iter().chain(REDIS).chain(MQTT)
 }
 
 /// The row of this name.

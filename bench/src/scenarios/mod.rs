@@ -3,6 +3,8 @@
 pub mod halves;
 #[cfg(feature = "memory")]
 pub mod memory;
+#[cfg(feature = "mqtt")]
+pub mod mqtt;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "outbox")]
