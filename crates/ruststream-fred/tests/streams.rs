@@ -15,8 +15,8 @@ use ruststream::transport::{
     Broker as _, Connection as _, DeadLetter, DeadReason, Delivery as _, ErrorKind, Fetch as _, Publish as _,
     Settle as _, Source as _, Verdict,
 };
-use ruststream_fred::{EntryId, RedisBroker, RedisStream, Retention, Start, StreamEntry};
-use support::{Reader, Server, eventually, numbers, payloads, publish};
+use ruststream_fred::{EntryId, RedisBroker, RedisStream, Retention, Start, StreamDelivery, StreamEntry};
+use support::{PATIENCE, Reader, Server, eventually, numbers, payloads, publish};
 use tokio::time::{Instant, sleep};
 
 const GROUP: &str = "ruststream";
@@ -588,4 +588,27 @@ async fn a_group_goes_on_where_it_is_set() {
     assert_eq!(payloads(&again), ["skipped"], "what was in hand stays so");
     reader.ack(again).await;
     assert!(connection.seek("orders", "nobody", Start::Now).await.is_err());
+}
+
+#[tokio::test]
+async fn an_entry_tells_how_far_its_group_lags_behind() {
+    let server = Server::start();
+    let connection = server.connect().await;
+    publish(&connection, "orders", &numbers(0..100)).await;
+    let mut reader = Reader::open(RedisStream::new("orders").lease(Duration::from_secs(1)), &connection).await;
+    let lag = |delivery: &StreamDelivery| {
+        let entry: &StreamEntry = delivery.fields().downcast_ref().unwrap();
+        entry.lag()
+    };
+    let first = reader.next(10).await;
+    assert_eq!(lag(&first[0]), Some(100), "as it was before the first read");
+    let deadline = Instant::now() + PATIENCE;
+    let mut taken = Vec::new();
+    while lag(&first[0]) != Some(0) {
+        assert!(Instant::now() < deadline, "{:?}", lag(&first[0]));
+        if let Ok(Ok(())) = tokio::time::timeout(Duration::from_millis(50), reader.fetch.fetch(100, &mut taken)).await {
+        }
+    }
+    reader.ack(first).await;
+    reader.ack(taken).await;
 }

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -32,12 +33,29 @@ pub struct StreamEntry {
 }
 
 /// One consumer of a stream.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct StreamReader {
     pub(crate) stream: Arc<str>,
     pub(crate) group: Arc<str>,
     pub(crate) name: String,
+    /// How many entries its group has yet to read; less than 0 where that is not known.
+    pub(crate) lag: AtomicI64,
 }
+
+impl StreamReader {
+    pub(crate) fn note_lag(&self, lag: i64) {
+        self.lag.store(lag, Ordering::Relaxed);
+    }
+}
+
+/// A consumer has a name of its own.
+impl PartialEq for StreamReader {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for StreamReader {}
 
 impl StreamEntry {
     pub(crate) fn new(id: EntryId, reader: Arc<StreamReader>, commands: Option<RedisCommands>) -> Self {
@@ -62,6 +80,12 @@ impl StreamEntry {
     /// Where the handler queues commands of its own, if its source [says so](crate::RedisStream::pipeline).
     pub fn commands(&self) -> Option<&RedisCommands> {
         self.commands.as_ref()
+    }
+
+    /// How many entries of the stream its group had yet to read when the server was last asked: about a second ago, or a quarter of the
+    /// lease where that is less. `None` where the server cannot tell, as after entries were deleted in between.
+    pub fn lag(&self) -> Option<u64> {
+        u64::try_from(self.reader.lag.load(Ordering::Relaxed)).ok()
     }
 
     /// The name of the consumer, unique to the subscription.

@@ -1,6 +1,7 @@
 //! What the two halves of a subscription share: its names, its book, and its scripts.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -109,6 +110,7 @@ impl Shared {
                 stream: Arc::clone(&stream),
                 group: Arc::clone(&group),
                 name: format!("{}-{number:016x}", std::process::id()),
+                lag: AtomicI64::new(-1),
             }),
             slot: slot_of(&stream),
             lease: source.lease,
@@ -181,7 +183,8 @@ impl Shared {
                 },
             )
             .await?;
-        let [entries, next, gone] = reply::exactly(answer, "the script that looks after a stream")?;
+        let [entries, next, gone, lag] = reply::exactly(answer, "the script that looks after a stream")?;
+        self.consumer.note_lag(reply::number(&lag, "a count")?);
         let next = u64::try_from(reply::number(&next, "a time")?).ok();
         Ok(Tended {
             entries,

@@ -4,7 +4,7 @@
 -- ARGV: group, parked group, consumer, room, lease (ms), interval (ms), idle time of a dead consumer (ms), kind of retention,
 -- its value, then ids of wake entries that were read.
 -- Answers: entries as {id, fields, delivery count, unfinished}; milliseconds until something is due, or -1; how many entries
--- were deleted while they were pending.
+-- were deleted while they were pending; how many the group has yet to read, or -1 where the server cannot tell.
 local stream, due, delayed, state, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local group, parked, consumer = ARGV[1], ARGV[2], ARGV[3]
 local room, lease, interval, dead_after = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -118,4 +118,9 @@ for _, key in ipairs({due, delayed}) do
     if next_due < 0 or wait < next_due then next_due = wait end
   end
 end
-return {entries, next_due, gone}
+local lag = -1
+for _, info in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+  local own = to_map(info)
+  if own.name == group then lag = own.lag or -1 end
+end
+return {entries, next_due, gone, lag}
