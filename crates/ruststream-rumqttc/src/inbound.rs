@@ -191,7 +191,8 @@ impl Inbound {
             let ready = Ready {
                 message: message.clone(),
                 attempt: handed + 1,
-                unfinished: handed > 0,
+                // Of another process it is not known whether a handler ever had it: it may have waited behind others.
+                unfinished: handed > 0 && self.knows,
             };
             let owner = match route {
                 Route::To(subscription) => {

@@ -224,8 +224,9 @@ impl Link {
     /// Reads and writes until the link or the connection ends.
     async fn serve(mut self, shared: &Shared, settings: &Settings) -> End {
         let told = self.answer.properties.as_ref().and_then(|told| told.server_keep_alive);
+        // A server that allows for more silence than was asked for does not make a dead link live.
         let interval = told.map_or(settings.keep_alive, |seconds| {
-            Duration::from_secs(u64::from(seconds).max(1))
+            Duration::from_secs(u64::from(seconds).max(1)).min(settings.keep_alive)
         });
         // Half of it without a word, and the server is asked; three times that, and the link is lost.
         let (ask, lost) = (interval / 2, interval + interval / 2);

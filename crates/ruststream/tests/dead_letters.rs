@@ -414,3 +414,25 @@ async fn a_dead_letter_decided_in_the_last_moment_of_a_drain_is_stored_too() {
     // Then it is stored, and the message is not delivered again.
     assert_eq!((broker.published("graveyard").len(), broker.held("orders")), (1, 0));
 }
+
+#[subscriber("orders")]
+async fn tell_a_novel(_payload: &[u8]) -> Result<(), String> {
+    Err("é".repeat(100_000))
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_error_that_no_broker_could_store_the_beginning_is_kept() {
+    let broker = MemoryBroker::new();
+    let running = start(broker.clone(), |scope| {
+        scope.include(tell_a_novel).retry(Retry::never());
+    })
+    .await;
+
+    publish(&broker, "orders", ["1"]).await;
+    within(broker.idle("orders")).await;
+
+    let error = &broker.dead_letters("orders")[0].letter.error;
+    assert_eq!(error.len(), 16 * 1024);
+    assert!(error.chars().all(|letter| letter == 'é'));
+    running.shutdown().await.unwrap();
+}

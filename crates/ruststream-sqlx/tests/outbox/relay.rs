@@ -139,6 +139,31 @@ async fn a_broker_that_is_away_is_waited_for() {
     running.shutdown().await.unwrap();
 }
 
+/// As a Redis without memory does: it answers, and takes nothing. What it would take is published meanwhile.
+#[tokio::test]
+async fn a_broker_that_has_no_room_is_waited_for() {
+    let place = Place::new().await;
+    let outbox = outbox(&place).await;
+    let full = Arc::new(AtomicU32::new(1));
+    let is_full = full.clone();
+    let broker =
+        Picky::refusing(move |key, _| (key == "a" && is_full.load(Ordering::SeqCst) == 1).then_some(ErrorKind::Busy));
+    let running = relaying(&broker, quick(&outbox).attempts(2)).await;
+    write(&outbox, &place, "a", 1..=5).await;
+    write(&outbox, &place, "b", 1..=5).await;
+    let tried = async || broker.groups().len();
+    eventually(tried, |tried| *tried > 6).await;
+    eventually(async || broker.of("b"), |b| b.len() == 5).await;
+    let failing = async || running.health().background[0].clone();
+    eventually(failing, |health| health.state == BackgroundState::Failing).await;
+    assert_eq!(outbox.lag().await.unwrap().parked, 0);
+
+    full.store(0, Ordering::SeqCst);
+    drained(&outbox, 0).await;
+    assert_eq!(broker.of("a"), texts(1..=5));
+    running.shutdown().await.unwrap();
+}
+
 /// A call that fails as a whole though the broker is there: each is tried by itself.
 #[tokio::test]
 async fn a_group_that_failed_as_a_whole_is_sent_one_by_one() {

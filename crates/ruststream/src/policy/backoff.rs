@@ -75,7 +75,11 @@ impl Backoff {
     pub fn delay(&self, attempt: u32, random: f64) -> Duration {
         let ceiling = self.ceiling(attempt);
         match self.shape {
-            Shape::Exponential(_) => ceiling.mul_f64(random.clamp(0.0, 1.0)).min(ceiling),
+            // What is too long for the product is the ceiling itself.
+            Shape::Exponential(_) => {
+                let seconds = ceiling.as_secs_f64() * random.clamp(0.0, 1.0);
+                Duration::try_from_secs_f64(seconds).map_or(ceiling, |delay| delay.min(ceiling))
+            }
             Shape::Fixed(_) | Shape::Own(_) => ceiling,
         }
     }
@@ -137,5 +141,7 @@ mod tests {
         let backoff = Backoff::exponential(Duration::from_secs(8));
         assert_eq!(backoff.delay(1, 0.0), Duration::ZERO);
         assert_eq!(backoff.delay(1, 0.5), Duration::from_secs(4));
+        let endless = Backoff::exponential(Duration::MAX).cap(Duration::MAX);
+        assert_eq!(endless.delay(9, 1.0), Duration::MAX);
     }
 }

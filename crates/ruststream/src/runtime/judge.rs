@@ -11,6 +11,9 @@ use crate::policy::{OnUndecodable, Retry};
 use crate::publish::Prepared;
 use crate::transport::{DeadLetter, DeadReason, TransportError, Verdict};
 
+/// How much of an error a dead letter tells, in bytes: what fits into a header of every broker.
+const LONGEST_ERROR: usize = 16 * 1024;
+
 /// What is to be done with a delivery.
 #[derive(Debug)]
 pub(super) enum Decision {
@@ -234,7 +237,7 @@ fn bury(shared: &Shared, message: &Incoming<'_>, reason: DeadReason, error: Stri
     );
     let letter = DeadLetter {
         reason,
-        error,
+        error: cut(error),
         attempts: message.attempt(),
         source: shared.name.to_string(),
         at: SystemTime::now(),
@@ -253,6 +256,14 @@ fn bury(shared: &Shared, message: &Incoming<'_>, reason: DeadReason, error: Stri
         ),
         Some(place) => Decision::Confirm(copy_of(message, &letter, place.to_string()), Purpose::DeadLetter),
     }
+}
+
+/// The beginning of an error that no header or column could hold whole: a letter that cannot be stored would stay in hand for ever.
+fn cut(mut error: String) -> String {
+    if error.len() > LONGEST_ERROR {
+        error.truncate(error.floor_char_boundary(LONGEST_ERROR));
+    }
+    error
 }
 
 fn copy_of(message: &Incoming<'_>, letter: &DeadLetter, destination: String) -> Messages {

@@ -166,14 +166,15 @@ impl<'a> Batch<'a> {
         outcomes
     }
 
-    /// Notes what becomes of a record. Where it failed because the broker is away, it is released, and no attempt is counted.
+    /// Notes what becomes of a record. Where it failed because the broker is away, or has no room for what it would take at another
+    /// time, it is released, and no attempt is counted: an outage parks nothing.
     async fn judge(&mut self, record: Record, failure: Option<TransportError>, away: &mut Option<TransportError>) {
         let Some(error) = failure else {
             self.marks.published.push(record.id);
             return;
         };
         if error.is_transient() {
-            if away.is_none() && self.place.answers().await.is_err() {
+            if away.is_none() && (error.kind() == ErrorKind::Busy || self.place.answers().await.is_err()) {
                 *away = Some(error);
             } else if away.is_none() {
                 return self.fail(record, error.to_string());
