@@ -20,6 +20,10 @@ const CAPACITY: usize = 1024;
 /// The most that travel together.
 const GROUP: usize = 256;
 
+/// The connections of one lane: a single one would have whatever comes wait for the group before it, which costs more than
+/// small groups do.
+const CONNECTIONS: usize = 4;
+
 /// How long the database may take over a group.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -89,7 +93,10 @@ impl<DB: OutboxDatabase> Lanes<DB> {
             Some(sender) if !sender.is_closed() => sender.clone(),
             _ => {
                 let (sender, receiver) = mpsc::channel(CAPACITY);
-                tokio::spawn(run::<DB>(Link::new(self.pool.clone()), receiver));
+                let receiver = Arc::new(tokio::sync::Mutex::new(receiver));
+                for _ in 0..if DB::ONE_WRITER { 1 } else { CONNECTIONS } {
+                    tokio::spawn(run::<DB>(Link::new(self.pool.clone()), receiver.clone()));
+                }
                 lane.insert(sender).clone()
             }
         }
@@ -104,9 +111,10 @@ fn died() -> TransportError {
 }
 
 /// Takes what waits, does it together, and answers.
-async fn run<DB: OutboxDatabase>(mut link: Link<DB>, mut receiver: mpsc::Receiver<Work>) {
+async fn run<DB: OutboxDatabase>(mut link: Link<DB>, receiver: Arc<tokio::sync::Mutex<mpsc::Receiver<Work>>>) {
     let mut group = Vec::with_capacity(GROUP);
-    while receiver.recv_many(&mut group, GROUP).await > 0 {
+    // One of them waits for work at a time; what comes while all are busy is the next group.
+    while receiver.lock().await.recv_many(&mut group, GROUP).await > 0 {
         let mut parts = Parts::default();
         for work in group.drain(..) {
             parts.add(work);
