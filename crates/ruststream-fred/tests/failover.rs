@@ -273,3 +273,63 @@ async fn a_stream_is_followed_when_its_slot_moves() {
     timeout(RESUME * 2, seen).await.expect("some were lost on the way");
     place.running.shutdown().await.unwrap();
 }
+
+/// How long all nodes are silent: longer than any deadline of a call.
+const SILENCE: Duration = Duration::from_secs(6);
+
+#[derive(Clone, Copy)]
+enum Silence {
+    /// Every process stands still.
+    Stop,
+    ClientPause,
+}
+
+/// All nodes fall silent at once, so that there is no one to fail over to, or whoever is chosen is as silent.
+async fn falls_silent(kind: Kind, silence: Silence) {
+    let place = Place::new(kind).await;
+    for (id, name) in (1..).zip(NAMES) {
+        timeout(RESUME, place.canary(name, id))
+            .await
+            .expect("it works at first");
+    }
+    match silence {
+        Silence::Stop => place.instance.pause(),
+        Silence::ClientPause => {
+            for port in place.nodes().ports().unwrap() {
+                said(port, &["CLIENT", "PAUSE", &SILENCE.as_millis().to_string(), "ALL"]);
+            }
+        }
+    }
+    let began = Instant::now();
+    place.turns(NAMES[0], false, SILENCE).await;
+    tokio::time::sleep_until(began + SILENCE).await;
+    if let Silence::Stop = silence {
+        place.instance.resume();
+    }
+
+    let canaries = async { tokio::join!(place.canary(NAMES[0], 11), place.canary(NAMES[1], 12)) };
+    let in_time = timeout(RESUME, canaries).await.is_ok();
+    assert!(in_time, "nothing was handled for {RESUME:?} after the silence");
+    place.turns(NAMES[0], true, RESUME).await;
+    place.running.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_stood_still_goes_on() {
+    falls_silent(Kind::RedisCluster, Silence::Stop).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_made_its_clients_wait_goes_on() {
+    falls_silent(Kind::RedisCluster, Silence::ClientPause).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_and_its_sentinel_that_stood_still_go_on() {
+    falls_silent(Kind::RedisSentinel, Silence::Stop).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_behind_a_sentinel_that_made_its_clients_wait_goes_on() {
+    falls_silent(Kind::RedisSentinel, Silence::ClientPause).await;
+}

@@ -20,9 +20,7 @@ fn broker(trial: &Trial<Mqtt>) -> MqttBroker {
 
 /// The broker of a session that messages wait for, and its subscriptions.
 fn waiting(trial: &Trial<Mqtt>, session: &str, quality: QoS, filters: u64) -> (MqttBroker, Vec<TopicFilter>) {
-    let broker = broker(trial)
-        .client_id(session)
-        .session_expiry(Duration::from_hours(1));
+    let broker = broker(trial).client_id(session).session_expiry(Duration::from_hours(1));
     let sources = (0..filters).map(|number| TopicFilter::new(hand::topic(session, number, filters)).quality(quality));
     (broker, sources.collect())
 }
