@@ -118,14 +118,12 @@ impl Subscriber<'_> {
     /// What the state of an app has to offer.
     fn bounds(&self) -> TokenStream {
         let lifetime = lifetime();
-        let asked = if self.signature.message.is_batch() {
-            quote!(BatchParameter)
-        } else {
-            quote!(Parameter)
-        };
+        let (asked, _) = self.extraction();
         let extractors = self.signature.extractors.iter().map(|ty| {
             let ty = with_lifetime(ty, &lifetime);
-            quote_spanned! { ty.span() => for<#lifetime> #ty: ::ruststream::handler::#asked<#lifetime, __State>, }
+            quote_spanned! { ty.span() =>
+                for<#lifetime> ::ruststream::handler::Parameters: ::ruststream::handler::#asked<#lifetime, __State, #ty>,
+            }
         });
         quote! {
             __State: ::core::marker::Send + ::core::marker::Sync + 'static,
@@ -242,9 +240,9 @@ impl Subscriber<'_> {
     /// The trait that draws the parameters after the message, and its call.
     fn extraction(&self) -> (TokenStream, TokenStream) {
         if self.signature.message.is_batch() {
-            (quote!(ExtractBatch), quote!(extract_batch(__calls)))
+            (quote!(BatchParameter), quote!(extract_batch(__calls)))
         } else {
-            (quote!(Extract), quote!(extract(__call)))
+            (quote!(Parameter), quote!(extract(__call)))
         }
     }
 
@@ -260,7 +258,7 @@ impl Subscriber<'_> {
             .map(|(ty, name)| {
                 let ty = with_lifetime(ty, &lifetime);
                 let extracted = quote_spanned! { ty.span() =>
-                    <#ty as ::ruststream::handler::#extraction<#lifetime, __State>>::#drawn
+                    <::ruststream::handler::Parameters as ::ruststream::handler::#extraction<#lifetime, __State, #ty>>::#drawn
                 };
                 quote! {
                     let #name = match #extracted.await {

@@ -163,18 +163,38 @@ impl<'a, S: Send + Sync> Extract<'a, S> for CancellationToken {
     }
 }
 
-/// [`Extract`], as `#[subscriber]` asks for it: whatever a parameter lacks, it is the parameter that the error is about.
+/// What draws the parameters of a handler, as `#[subscriber]` asks for it: whatever a parameter lacks, it is the parameter that the error is
+/// about.
+///
+/// Not a trait of the parameters themselves: of a type that is the author's own the compiler would also show where it is declared, and the
+/// error would have more than twenty lines.
+#[derive(Debug, Clone, Copy)]
+pub struct Parameters;
+
+/// [`Extract`] of a `T`, by way of [`Parameters`].
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be a parameter of a handler in an app whose state is `{S}`",
+    message = "`{T}` cannot be a parameter of a handler in an app whose state is `{S}`",
     note = "`State<T>` is for an app with this state, which is `Clone`: `.state(..)` before its brokers; or `impl FromState<{S}> for T` takes T \
             from its state",
     note = "`Headers<T>` is for a T that is `Deserialize`; others: `&HeaderMap`, `Out<T>`, `Context<'_>`, `Extension<T>`, `CancellationToken`, \
             and types that implement `Extract`"
 )]
-pub trait Parameter<'a, S>: Extract<'a, S> {}
+pub trait Parameter<'a, S, T> {
+    /// As [`Extract::Rejection`].
+    type Rejection: IntoFailure + Send;
+
+    /// As [`Extract::extract`].
+    fn extract(call: Call<'a, S>) -> impl Future<Output = Result<T, Self::Rejection>> + Send;
+}
 
 #[diagnostic::do_not_recommend]
-impl<'a, S, T: Extract<'a, S>> Parameter<'a, S> for T {}
+impl<'a, S, T: Extract<'a, S>> Parameter<'a, S, T> for Parameters {
+    type Rejection = T::Rejection;
+
+    fn extract(call: Call<'a, S>) -> impl Future<Output = Result<T, Self::Rejection>> + Send {
+        T::extract(call)
+    }
+}
 
 /// Cancelled when the work on any message of the batch has become pointless.
 impl<'a, S: Send + Sync> ExtractBatch<'a, S> for CancellationToken {
@@ -185,14 +205,26 @@ impl<'a, S: Send + Sync> ExtractBatch<'a, S> for CancellationToken {
     }
 }
 
-/// [`ExtractBatch`], as `#[subscriber]` asks for it.
+/// [`ExtractBatch`] of a `T`, by way of [`Parameters`].
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be a parameter of a batch handler",
+    message = "`{T}` cannot be a parameter of a batch handler",
     note = "a batch has many messages: beside them its handler takes `State<T>`, `Out<T>`, `CancellationToken`, and types that \
             implement `ExtractBatch`",
     note = "`State<T>` is for an app with this state; for the headers, key and attempt of each message, take `&[Envelope<'_, T>]`"
 )]
-pub trait BatchParameter<'a, S>: ExtractBatch<'a, S> {}
+pub trait BatchParameter<'a, S, T> {
+    /// As [`ExtractBatch::Rejection`].
+    type Rejection: IntoFailure + Send;
+
+    /// As [`ExtractBatch::extract_batch`].
+    fn extract_batch(calls: &[Call<'a, S>]) -> impl Future<Output = Result<T, Self::Rejection>> + Send;
+}
 
 #[diagnostic::do_not_recommend]
-impl<'a, S, T: ExtractBatch<'a, S>> BatchParameter<'a, S> for T {}
+impl<'a, S, T: ExtractBatch<'a, S>> BatchParameter<'a, S, T> for Parameters {
+    type Rejection = T::Rejection;
+
+    fn extract_batch(calls: &[Call<'a, S>]) -> impl Future<Output = Result<T, Self::Rejection>> + Send {
+        T::extract_batch(calls)
+    }
+}

@@ -23,7 +23,7 @@ pub use call::{Call, Scope};
 pub use context::Context;
 pub use envelope::Envelope;
 pub use extension::{Extended, Extension};
-pub use extract::{BatchParameter, Extract, ExtractBatch, FromState, Parameter, State};
+pub use extract::{BatchParameter, Extract, ExtractBatch, FromState, Parameter, Parameters, State};
 pub use headers::Headers;
 pub use layers::{Layer, Layers, Mounting, Stack};
 pub use message::Message;

@@ -203,7 +203,9 @@ impl Clone for HeaderMap {
                 value.clone_from(other_value);
             }
         }
-        self.entries.extend_from_slice(new);
+        if !new.is_empty() {
+            self.entries.extend_from_slice(new);
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 use ruststream::prelude::*;
 
+struct Shop;
+
 #[subscriber("orders")]
-async fn confirm(order: u64, shop: String) {
-    println!("{shop}: {order}");
+async fn confirm(order: u64, _shop: Shop) {
+    println!("{order}");
 }
 
 fn main() {
