@@ -4,7 +4,9 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::message::{HeaderMap, Outgoing, TransportOptions};
+#[cfg(feature = "testing")]
+use crate::message::TransportOptions;
+use crate::message::{HeaderMap, Outgoing};
 use crate::transport::Delivery;
 
 /// The largest payload whose buffer stays with its slot for the next message.
@@ -19,23 +21,29 @@ pub(super) struct Message {
     pub(super) published_at: SystemTime,
     pub(super) origin: Origin,
     /// What stands in for the origin.
+    #[cfg(feature = "testing")]
     fields: Option<StandInFields>,
 }
 
 /// What another transport's deliveries would answer for their fields, set on a message of an app that is tested without its server.
+#[cfg(feature = "testing")]
 #[derive(Clone)]
 pub(crate) struct StandInFields(pub(crate) Arc<dyn Any + Send + Sync>);
 
+#[cfg(feature = "testing")]
 impl TransportOptions for StandInFields {}
 
+#[cfg(feature = "testing")]
 impl PartialEq for StandInFields {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
+#[cfg(feature = "testing")]
 impl Eq for StandInFields {}
 
+#[cfg(feature = "testing")]
 impl std::fmt::Debug for StandInFields {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StandInFields").finish_non_exhaustive()
@@ -53,6 +61,7 @@ impl Message {
             origin: Origin {
                 destination: Arc::clone(destination),
             },
+            #[cfg(feature = "testing")]
             fields: outgoing.options::<StandInFields>().cloned(),
         }
     }
@@ -72,6 +81,7 @@ impl Message {
             self.key.extend_from_slice(key);
         }
         self.published_at = published_at;
+        #[cfg(feature = "testing")]
         if self.fields.is_some() || !outgoing.option_set().is_empty() {
             self.fields = outgoing.options::<StandInFields>().cloned();
         }
@@ -164,10 +174,11 @@ impl Delivery for MemoryDelivery {
     }
 
     fn fields(&self) -> &(dyn Any + Send + Sync) {
-        match &self.message.fields {
-            Some(fields) => &*fields.0,
-            None => &self.message.origin,
+        #[cfg(feature = "testing")]
+        if let Some(fields) = &self.message.fields {
+            return &*fields.0;
         }
+        &self.message.origin
     }
 
     #[inline]
