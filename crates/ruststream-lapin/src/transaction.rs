@@ -1,9 +1,12 @@
 //! Several messages in one transaction of the server: all are stored, or none.
 
-use lapin::Channel;
-use lapin::options::BasicPublishOptions;
-use ruststream::transport::TransportError;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use lapin::options::{BasicPublishOptions, ExchangeDeclareOptions};
+use lapin::types::FieldTable;
+use lapin::{Channel, ExchangeKind};
+use ruststream::transport::TransportError;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error;
@@ -70,7 +73,19 @@ impl Outbox {
             }
             return Err(late());
         };
-        let returned = returned.map_err(|error| error::from_lapin(error, &what))?;
+        let returned = match returned {
+            Ok(returned) => returned,
+            Err(error) => {
+                // A publish finds the channel closed by what came before it, and is not told why.
+                let untold = !error.is_amqp_error() && channel.live.stands();
+                let missing = if untold {
+                    self.missing_exchange(letters, &channel.live).await
+                } else {
+                    None
+                };
+                return Err(missing.unwrap_or_else(|| error::from_lapin(error, &what)));
+            }
+        };
         let mut failures: Vec<(usize, TransportError)> = Vec::new();
         for returned in returned {
             let known = |place: &usize| failures.iter().any(|(failed, _)| failed == place);
@@ -79,6 +94,25 @@ impl Outbox {
         }
         self.transactions().push(channel);
         Ok(failures)
+    }
+
+    /// The error of the first exchange that is not there, if there is one.
+    async fn missing_exchange(&self, letters: &[Letter<'_>], live: &Live) -> Option<TransportError> {
+        let exchanges: BTreeSet<&str> = letters.iter().map(|letter| &*letter.exchange).collect();
+        let channel = self.publishing.channel(live).await.ok()?;
+        let passive = ExchangeDeclareOptions {
+            passive: true,
+            ..ExchangeDeclareOptions::default()
+        };
+        for exchange in exchanges.into_iter().filter(|exchange| !exchange.is_empty()) {
+            let asking =
+                channel.exchange_declare(exchange.into(), ExchangeKind::Direct, passive, FieldTable::default());
+            let what = format!("publishing to exchange `{exchange}`");
+            if let Err(error) = self.publishing.call(live, &what, asking).await {
+                return Some(error);
+            }
+        }
+        None
     }
 
     async fn begin(&self) -> Result<TransactionChannel, TransportError> {
