@@ -18,6 +18,7 @@ use crate::topic;
 use crate::wire::MqttVersion;
 
 const PORT: u16 = 1883;
+const SECURE_PORT: u16 = 8883;
 
 /// A server of MQTT 5 or 3.1.1.
 ///
@@ -39,17 +40,19 @@ pub struct MqttBroker {
 }
 
 impl MqttBroker {
-    /// The server at a URL such as `mqtt://user:password@host:1883`.
+    /// The server at a URL such as `mqtt://user:password@host:1883`, or `mqtts://` for TLS (feature `tls`, port 8883 unless written).
     ///
     /// What is wrong with the URL is told by [`check`](Broker::check) and [`connect`](Broker::connect).
     pub fn new(url: impl AsRef<str>) -> Self {
         let parsed = parse(url.as_ref());
         let label = match &parsed {
-            Ok(((host, port), _)) => format!("mqtt {host}:{port}"),
+            Ok(Parsed { host, port, .. }) => format!("mqtt {host}:{port}"),
             Err(_) => "mqtt".to_owned(),
         };
+        #[cfg(feature = "tls")]
+        let secure = parsed.as_ref().is_ok_and(|parsed| parsed.secure);
         let (address, login) = match parsed {
-            Ok((address, login)) => (Ok(address), login),
+            Ok(parsed) => (Ok((parsed.host, parsed.port)), parsed.login),
             Err(wrong) => (Err(wrong), None),
         };
         Self {
@@ -57,6 +60,12 @@ impl MqttBroker {
                 address,
                 label: label.into(),
                 login,
+                #[cfg(feature = "tls")]
+                secure,
+                #[cfg(feature = "tls")]
+                tls: crate::tls::Tls::default(),
+                #[cfg(feature = "tls")]
+                connector: None,
                 version: MqttVersion::V5,
                 client_id: ClientId::Unique("ruststream".to_owned()),
                 clean_start: false,
@@ -127,6 +136,22 @@ impl MqttBroker {
             username: user.into(),
             password: password.into(),
         });
+        self
+    }
+
+    /// Trusts these certificates, in PEM, besides those that the system trusts: those of whoever signed the server's. For `mqtts://`.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn trusted_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.settings.tls.trusted = Some(pem.into());
+        self
+    }
+
+    /// Shows the server this certificate, with its key; both in PEM. For `mqtts://`.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn client_certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.settings.tls.identity = Some((certificate.into(), key.into()));
         self
     }
 
@@ -205,15 +230,29 @@ impl MqttBroker {
     }
 }
 
-type Parsed = ((String, u16), Option<Login>);
+struct Parsed {
+    host: String,
+    port: u16,
+    login: Option<Login>,
+    #[cfg(feature = "tls")]
+    secure: bool,
+}
 
 /// Reads a URL; the error says what is wrong without the password.
 fn parse(text: &str) -> Result<Parsed, String> {
     let wrong = |what: &str| format!("the URL of the server is wrong: {what}; write mqtt://user:password@host:1883");
     let url = Url::parse(text).map_err(|error| wrong(&error.to_string()))?;
-    if url.scheme() != "mqtt" {
-        return Err(wrong("it does not begin with mqtt://"));
-    }
+    let secure = match url.scheme() {
+        "mqtt" => false,
+        "mqtts" if cfg!(feature = "tls") => true,
+        "mqtts" => {
+            return Err(
+                "the URL of the server asks for TLS: it needs the feature `tls` of ruststream-rumqttc".to_owned(),
+            );
+        }
+        "ws" | "wss" => return Err(wrong("websockets are not spoken here")),
+        _ => return Err(wrong("it does not begin with mqtt:// or mqtts://")),
+    };
     let host = url
         .host_str()
         .filter(|host| !host.is_empty())
@@ -236,7 +275,13 @@ fn parse(text: &str) -> Result<Parsed, String> {
         })
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    Ok(((host.to_owned(), url.port().unwrap_or(PORT)), login))
+    Ok(Parsed {
+        host: host.to_owned(),
+        port: url.port().unwrap_or(if secure { SECURE_PORT } else { PORT }),
+        login,
+        #[cfg(feature = "tls")]
+        secure,
+    })
 }
 
 impl Broker for MqttBroker {
@@ -268,6 +313,13 @@ impl Broker for MqttBroker {
         if let Err(wrong) = &self.settings.address {
             return Err(invalid(wrong.clone()));
         }
+        #[cfg(feature = "tls")]
+        if self.settings.secure {
+            self.settings.tls.connector().map_err(invalid)?;
+        } else if self.settings.tls.is_set() {
+            let text = "certificates are given, and the URL asks for no TLS: write mqtts://, or leave them out";
+            return Err(invalid(text.to_owned()));
+        }
         if let Some(will) = &self.settings.will {
             let name = String::from_utf8_lossy(&will.topic);
             topic::check_topic("the topic of the last will", &name)?;
@@ -282,7 +334,14 @@ impl Broker for MqttBroker {
 
     async fn connect(&self) -> Result<MqttConnection, TransportError> {
         self.check()?;
-        MqttConnection::open(Arc::new(self.settings.clone())).await
+        #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "only TLS adds something"))]
+        let mut settings = self.settings.clone();
+        #[cfg(feature = "tls")]
+        if settings.secure {
+            let made = settings.tls.connector();
+            settings.connector = Some(made.map_err(|text| TransportError::new(ErrorKind::Invalid, text))?);
+        }
+        MqttConnection::open(Arc::new(settings)).await
     }
 }
 
@@ -305,9 +364,9 @@ mod tests {
 
     #[test]
     fn a_url_is_read_with_its_parts_decoded() {
-        let (address, login) = parse("mqtt://us%40er:p%3Ass@[::1]").unwrap();
-        assert_eq!(address, ("::1".to_owned(), 1883));
-        let login = login.unwrap();
+        let parsed = parse("mqtt://us%40er:p%3Ass@[::1]").ok().unwrap();
+        assert_eq!((parsed.host.as_str(), parsed.port), ("::1", 1883));
+        let login = parsed.login.unwrap();
         assert_eq!((login.username.as_str(), login.password.as_str()), ("us@er", "p:ss"));
     }
 }

@@ -57,6 +57,9 @@ mod routes;
 mod settings;
 mod settle;
 mod shared;
+mod stream;
+#[cfg(feature = "tls")]
+mod tls;
 mod topic;
 mod wire;
 

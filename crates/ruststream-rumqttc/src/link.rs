@@ -12,13 +12,13 @@ use rumqttc::v5::mqttbytes::v5::{
     Packet,
 };
 use ruststream::transport::ErrorKind;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::error::{Failure, ended_link, refused_link};
 use crate::settings::{ClientId, Settings};
 use crate::shared::{Ending, Shared};
+use crate::stream::Stream;
 use crate::wire::{MqttVersion, Reader};
 
 /// How much is read at once. What is in hand keeps the piece that it came in.
@@ -35,7 +35,7 @@ const QUARREL: u32 = 3;
 const FAREWELL: Duration = Duration::from_secs(2);
 
 struct Link {
-    stream: TcpStream,
+    stream: Stream,
     inbox: BytesMut,
     packets: Reader,
     answer: ConnAck,
@@ -142,8 +142,12 @@ async fn clear_session(settings: &Settings, client_id: &str) -> Result<(), Failu
     let mut link = Link::open(settings, client_id, true).await?;
     let mut out = BytesMut::new();
     say_farewell(&mut out, settings);
-    let written = link.stream.write_all(&out).await;
-    written.map_err(|error| broken(settings, &error))
+    let io = link.stream.io();
+    let written = async {
+        io.write_all(&out).await?;
+        io.shutdown().await
+    };
+    written.await.map_err(|error| broken(settings, &error))
 }
 
 fn wait((first, most): (Duration, Duration), failures: u32) -> Duration {
@@ -170,8 +174,7 @@ impl Link {
         };
         let broken =
             |error: std::io::Error| Failure::new(ErrorKind::Unavailable, format!("{label} cannot be reached: {error}"));
-        let mut stream = TcpStream::connect((host, port)).await.map_err(broken)?;
-        stream.set_nodelay(true).map_err(broken)?;
+        let mut stream = Stream::open(settings, host, port).await.map_err(broken)?;
 
         let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
         let connect = Connect {
@@ -188,7 +191,9 @@ impl Link {
         let mut out = BytesMut::new();
         let (will, login) = (settings.will.clone(), settings.login.clone());
         settings.version.write_connect(connect, will, login, &mut out)?;
-        stream.write_all(&out).await.map_err(broken)?;
+        let io = stream.io();
+        io.write_all(&out).await.map_err(broken)?;
+        io.flush().await.map_err(broken)?;
 
         let mut inbox = BytesMut::with_capacity(PIECE);
         let mut packets = Reader::new(settings.version, settings.maximum_packet);
@@ -203,7 +208,7 @@ impl Link {
                     );
                     return Err(Failure::new(ErrorKind::Incompatible, text));
                 }
-                None if stream.read_buf(&mut inbox).await.map_err(broken)? == 0 => {
+                None if io.read_buf(&mut inbox).await.map_err(broken)? == 0 => {
                     let text = format!("{label} ended the link before it answered");
                     return Err(Failure::new(ErrorKind::Unavailable, text));
                 }
@@ -222,7 +227,51 @@ impl Link {
     }
 
     /// Reads and writes until the link or the connection ends.
-    async fn serve(mut self, shared: &Shared, settings: &Settings) -> End {
+    async fn serve(self, shared: &Shared, settings: &Settings) -> End {
+        let Self {
+            stream,
+            inbox,
+            packets,
+            answer,
+        } = self;
+        let serving = Serving {
+            inbox,
+            packets,
+            answer,
+            holds_back: !matches!(stream, Stream::Plain(_)),
+        };
+        match stream {
+            Stream::Plain(mut stream) => {
+                let (reader, writer) = stream.split();
+                serving.run(reader, writer, shared, settings).await
+            }
+            #[cfg(feature = "tls")]
+            Stream::Secure(stream) => {
+                let (reader, writer) = tokio::io::split(stream);
+                serving.run(reader, writer, shared, settings).await
+            }
+        }
+    }
+}
+
+/// A link at work.
+struct Serving {
+    inbox: BytesMut,
+    packets: Reader,
+    answer: ConnAck,
+    /// Whether what was written may stand in a buffer below until it is flushed.
+    holds_back: bool,
+}
+
+impl Serving {
+    async fn run(
+        mut self,
+        mut reader: impl AsyncRead + Unpin,
+        mut writer: impl AsyncWrite + Unpin,
+        shared: &Shared,
+        settings: &Settings,
+    ) -> End {
+        let mut to_flush = false;
         let told = self.answer.properties.as_ref().and_then(|told| told.server_keep_alive);
         // A server that allows for more silence than was asked for does not make a dead link live.
         let interval = told.map_or(settings.keep_alive, |seconds| {
@@ -230,7 +279,6 @@ impl Link {
         });
         // Half of it without a word, and the server is asked; three times that, and the link is lost.
         let (ask, lost) = (interval / 2, interval + interval / 2);
-        let (mut reader, mut writer) = self.stream.split();
         let mut out = BytesMut::with_capacity(PIECE);
         let (mut heard, mut asked) = (Instant::now(), Instant::now());
         let mut timer = std::pin::pin!(sleep_until(heard + ask));
@@ -284,8 +332,9 @@ impl Link {
                     Ok(0) => return End::Silently(ended_silently(settings)),
                     Err(error) => return End::Lost(broken(settings, &error)),
                 },
-                written = writer.write_buf(&mut out), if !out.is_empty() => if let Err(error) = written {
-                    return End::Lost(broken(settings, &error));
+                written = write(&mut writer, &mut out), if to_flush || !out.is_empty() => match written {
+                    Ok(wrote) => to_flush = wrote && self.holds_back,
+                    Err(error) => return End::Lost(broken(settings, &error)),
                 },
                 () = shared.work.notified() => {}
                 () = &mut timer => {
@@ -304,6 +353,16 @@ impl Link {
             }
         }
     }
+}
+
+/// Writes a piece, or flushes where there is none; true if it wrote. Both go on where they were cut short.
+async fn write(writer: &mut (impl AsyncWrite + Unpin), out: &mut BytesMut) -> std::io::Result<bool> {
+    if out.is_empty() {
+        writer.flush().await?;
+        return Ok(false);
+    }
+    writer.write_buf(out).await?;
+    Ok(true)
 }
 
 fn ended_silently(settings: &Settings) -> Failure {

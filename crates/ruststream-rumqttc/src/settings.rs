@@ -16,6 +16,14 @@ pub(crate) struct Settings {
     /// The server for people: without the password.
     pub(crate) label: Arc<str>,
     pub(crate) version: MqttVersion,
+    /// Whether the URL asks for TLS.
+    #[cfg(feature = "tls")]
+    pub(crate) secure: bool,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: crate::tls::Tls,
+    /// Made of those when the broker connects.
+    #[cfg(feature = "tls")]
+    pub(crate) connector: Option<tokio_rustls::TlsConnector>,
     pub(crate) login: Option<Login>,
     pub(crate) client_id: ClientId,
     pub(crate) clean_start: bool,
