@@ -25,6 +25,7 @@ pages! {
     publishing "guide/publishing.md",
     routers "guide/routers.md",
     layers "guide/layers.md",
+    outbox "guide/outbox.md",
     codecs "guide/codecs.md",
     sql "transports/sql.md",
     redis "transports/redis.md",
