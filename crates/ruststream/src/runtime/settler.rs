@@ -1,12 +1,13 @@
 //! The part that settles: replies and dead letters are confirmed first, then all that is finished is settled as one group.
 
+use std::cell::Cell;
 use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 
 use super::buffer::Buffer;
-use super::entry::{Confirming, Purpose};
+use super::entry::{Confirming, Messages, Purpose};
 use super::fetcher::trouble_wait;
 use super::judge::not_confirmed;
 use super::shared::{Counts, Shared, Side};
@@ -34,6 +35,9 @@ struct Settler<S: Settle, P, D: Delivery<Receipt = S::Receipt>> {
     /// Messages that were sent, on their way back to the pool.
     #[expect(clippy::vec_box, reason = "they go back into the pool in their boxes")]
     emptied: Vec<Box<Prepared>>,
+    /// Replies that travel with the acks of the group.
+    #[expect(clippy::vec_box, reason = "they go back into the pool in their boxes")]
+    enclosed: Vec<Box<Prepared>>,
     renewal: Renewal,
 }
 
@@ -67,6 +71,7 @@ where
         group: Vec::new(),
         confirming: Vec::new(),
         emptied: Vec::new(),
+        enclosed: Vec::new(),
         renewal,
     };
     settler.run(&shared).await;
@@ -89,6 +94,7 @@ where
             if !self.group.is_empty() || !self.confirming.is_empty() {
                 self.confirm(shared).await;
                 self.settle(shared).await;
+                self.tell_enclosed(shared);
                 // Under load the receipts never cease; the leases are looked after in between.
                 if self.renewal.is_due() {
                     self.renewal.renew(&mut self.half, &self.buffer).await;
@@ -105,6 +111,7 @@ where
 
     /// Publishes replies and dead letters as one group, and decides anew about the originals of those not confirmed.
     async fn confirm(&mut self, shared: &Arc<Shared>) {
+        self.enclose(shared);
         if self.confirming.is_empty() {
             return;
         }
@@ -157,6 +164,59 @@ where
         }
         Counts::add(&shared.counts.acked, replied);
         shared.pool.put(self.emptied.drain(..));
+    }
+
+    /// Lets replies travel with the acks of their messages, where the transport can do that.
+    fn enclose(&mut self, shared: &Arc<Shared>) {
+        let (mut able, result) = (true, Cell::new(Ok(())));
+        let enclosed = self.confirming.extract_if(.., |waiting| {
+            if !able || waiting.purpose != Purpose::Reply {
+                return false;
+            }
+            let answer = match &waiting.messages {
+                Messages::One(reply) => waiting.entry.delivery.enclose(&[reply.outgoing()]),
+                Messages::Several(replies) => {
+                    let replies: Vec<Outgoing<'_>> = replies.iter().map(|reply| reply.outgoing()).collect();
+                    waiting.entry.delivery.enclose(&replies)
+                }
+            };
+            able = answer.is_some();
+            result.set(answer.unwrap_or(Ok(())));
+            able
+        });
+        for Confirming { entry, messages, .. } in enclosed {
+            let Err(error) = result.replace(Ok(())) else {
+                messages.move_to(&mut self.enclosed);
+                Counts::add(&shared.counts.acked, 1);
+                let lane = entry.lane();
+                self.group.push((entry.delivery.into_receipt(), Verdict::Ack));
+                if let Some(lane) = lane {
+                    self.buffer.leave_lane(lane);
+                }
+                continue;
+            };
+            for (index, message) in messages.all().iter().enumerate() {
+                shared.pool.layers().after(message, error.for_message(index));
+            }
+            let decision = not_confirmed(shared, &entry.incoming(), error.first());
+            messages.move_to(&mut self.emptied);
+            self.buffer.take_again();
+            self.buffer.carry_out(entry, decision);
+        }
+    }
+
+    /// Tells the layers that the replies which travelled with acks are sent.
+    fn tell_enclosed(&mut self, shared: &Shared) {
+        if self.enclosed.is_empty() {
+            return;
+        }
+        let layers = shared.pool.layers();
+        if !layers.is_empty() {
+            for message in &self.enclosed {
+                layers.after(message, None);
+            }
+        }
+        shared.pool.put(self.enclosed.drain(..));
     }
 
     /// Tells the layers around publishing what became of each reply.

@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::time::SystemTime;
 
-use crate::message::{HeaderMap, header};
+use super::PublishError;
+use crate::message::{HeaderMap, Outgoing, header};
 
 /// One message in hand. It lends its bytes; taking the receipt ends it.
 pub trait Delivery: Send + 'static {
@@ -45,6 +46,14 @@ pub trait Delivery: Send + 'static {
     /// What the transport knows besides and lends to extractors of its own: a row, an offset, a transaction.
     fn fields(&self) -> &(dyn Any + Send + Sync) {
         &()
+    }
+
+    /// Takes replies that are to be sent by the ack itself: both come through or neither does. `None` where the transport cannot;
+    /// the replies are then published first and the message acked when they are confirmed. An error is that of a reply which can
+    /// never be sent.
+    fn enclose(&mut self, replies: &[Outgoing<'_>]) -> Option<Result<(), PublishError>> {
+        let _ = replies;
+        None
     }
 
     /// Ends the delivery.
