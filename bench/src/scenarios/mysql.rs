@@ -185,6 +185,55 @@ impl server::Place for Tables {
         Ok(())
     }
 
+    async fn begin_locked(connection: &mut MySqlConnection, rows: usize) -> Result<Vec<(i64, Vec<u8>)>, Failed> {
+        connection.execute("START TRANSACTION").await?;
+        let select = sqlx::query(SELECT).bind(QUEUE).bind(i64::try_from(rows)?);
+        let rows: Vec<MySqlRow> = connection.fetch_all(select).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(2)?))).collect()
+    }
+
+    async fn end_locked(connection: &mut MySqlConnection, ids: &[i64]) -> Result<(), Failed> {
+        if !ids.is_empty() {
+            // By the key: of a small table the server would rather read all rows, and wait for those of others.
+            let delete = format!(
+                "DELETE j FROM jobs AS j FORCE INDEX (PRIMARY) WHERE id IN ({})",
+                marks(ids.len())
+            );
+            let delete = sqlx::query(AssertSqlSafe(delete));
+            let delete = ids.iter().fold(delete, |delete, id| delete.bind(*id));
+            connection.execute(delete).await?;
+        }
+        connection.execute("COMMIT").await?;
+        Ok(())
+    }
+
+    async fn lock_name(connection: &mut MySqlConnection, name: &str) -> Result<(), Failed> {
+        connection
+            .fetch_one(sqlx::query("SELECT GET_LOCK(CONCAT(DATABASE(), '/', ?), 0)").bind(name))
+            .await?;
+        Ok(())
+    }
+
+    async fn unlock_name(connection: &mut MySqlConnection, name: &str) -> Result<(), Failed> {
+        connection
+            .fetch_one(sqlx::query("SELECT RELEASE_LOCK(CONCAT(DATABASE(), '/', ?))").bind(name))
+            .await?;
+        Ok(())
+    }
+
+    async fn deepen(&self, scheduled: u64, body: &[u8]) -> Result<(), Failed> {
+        let mut connection = self.connect().await?;
+        let all = scheduled + scheduled / 5 + scheduled / 20;
+        let fill = format!(
+            "INSERT INTO ruststream_messages (queue, state, due_at, payload) \
+             SELECT ?, IF(seq <= {scheduled}, 0, IF(seq <= {}, 2, 1)), UTC_TIMESTAMP(6) + INTERVAL 1 DAY, ? FROM seq_1_to_{all}",
+            scheduled + scheduled / 5
+        );
+        let fill = sqlx::query(AssertSqlSafe(fill)).bind(QUEUE).bind(body);
+        connection.execute(fill).await?;
+        Ok(connection.close().await?)
+    }
+
     async fn stored(&self, table: &'static str, queue: &'static str) -> Result<u64, Failed> {
         let mut connection = self.connect().await?;
         let count = format!("SELECT count(*) FROM {table} WHERE queue = ?");

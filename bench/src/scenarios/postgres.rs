@@ -30,6 +30,14 @@ const CLAIM: &str = "
         ORDER BY run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED))
     RETURNING id, attempt, payload, headers";
 
+const LOCK: &str = "SELECT id, attempt, payload, headers FROM jobs WHERE queue = $1 AND run_at <= now()
+    ORDER BY run_at, id LIMIT $2 FOR UPDATE SKIP LOCKED";
+
+const DEEPEN: &str = "
+    INSERT INTO ruststream_messages (queue, state, due_at, payload)
+    SELECT $1, CASE WHEN n <= $3 THEN 0 WHEN n <= $3 + $3 / 5 THEN 2 ELSE 1 END, now() + interval '1 day', $2
+    FROM generate_series(1, $3 + $3 / 5 + $3 / 20) AS n";
+
 /// A server that the benchmarks share.
 pub struct Postgres {
     url: String,
@@ -165,6 +173,53 @@ impl server::Place for Schema {
         };
         connection.execute(insert).await?;
         Ok(())
+    }
+
+    async fn begin_locked(connection: &mut PgConnection, rows: usize) -> Result<Vec<(i64, Vec<u8>)>, Failed> {
+        connection.execute("BEGIN").await?;
+        let lock = sqlx::query(LOCK).bind(QUEUE).bind(i64::try_from(rows)?);
+        let rows: Vec<PgRow> = connection.fetch_all(lock).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(2)?))).collect()
+    }
+
+    async fn end_locked(connection: &mut PgConnection, ids: &[i64]) -> Result<(), Failed> {
+        match ids {
+            [] => {}
+            [id] => drop(
+                connection
+                    .execute(sqlx::query("DELETE FROM jobs WHERE id = $1").bind(*id))
+                    .await?,
+            ),
+            ids => {
+                let delete = sqlx::query("DELETE FROM jobs WHERE id = ANY ($1)").bind(ids.to_vec());
+                connection.execute(delete).await?;
+            }
+        }
+        connection.execute("COMMIT").await?;
+        Ok(())
+    }
+
+    async fn lock_name(connection: &mut PgConnection, name: &str) -> Result<(), Failed> {
+        let lock = sqlx::query("SELECT pg_try_advisory_lock(hashtextextended($1, 0))").bind(name);
+        connection.fetch_one(lock).await?;
+        Ok(())
+    }
+
+    async fn unlock_name(connection: &mut PgConnection, name: &str) -> Result<(), Failed> {
+        let unlock = sqlx::query("SELECT pg_advisory_unlock(hashtextextended($1, 0))").bind(name);
+        connection.fetch_one(unlock).await?;
+        Ok(())
+    }
+
+    async fn deepen(&self, scheduled: u64, body: &[u8]) -> Result<(), Failed> {
+        let mut connection = self.connect().await?;
+        let fill = sqlx::query(DEEPEN)
+            .bind(QUEUE)
+            .bind(body)
+            .bind(i64::try_from(scheduled)?);
+        connection.execute(fill).await?;
+        connection.execute("VACUUM ANALYZE ruststream_messages").await?;
+        Ok(connection.close().await?)
     }
 
     async fn stored(&self, table: &'static str, queue: &'static str) -> Result<u64, Failed> {

@@ -1,7 +1,9 @@
-//! The macros of RustStream: `#[subscriber]`, `#[ruststream::app]` and `#[derive(Message)]`. Use them through the `ruststream` crate.
+//! The macros of RustStream: `#[subscriber]`, `#[ruststream::app]` and `#[derive(Message)]`. Use them through the `ruststream` crate; `#[derive(Inbox)]` is of
+//! `ruststream-sqlx`.
 
 mod app;
 mod destination;
+mod inbox;
 mod message;
 mod subscriber;
 mod types;
@@ -213,6 +215,13 @@ pub fn subscriber(settings: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_derive(Message, attributes(message))]
 pub fn message(input: TokenStream) -> TokenStream {
     message::expand(&syn::parse_macro_input!(input as syn::DeriveInput)).into()
+}
+
+/// Says which column of a table of the user's own is for what, so that it can be read as a queue by `ruststream-sqlx`, which has it under
+/// the name `Inbox` and tells of the roles at `InboxTable`.
+#[proc_macro_derive(Inbox, attributes(inbox))]
+pub fn inbox(input: TokenStream) -> TokenStream {
+    inbox::expand(&syn::parse_macro_input!(input as syn::DeriveInput)).into()
 }
 
 /// Makes a function that builds the app a program: writes its `main`, with the commands `run` and `check`, `--help` and

@@ -1,6 +1,8 @@
 //! The settings of a database, whichever it is.
 
 use crate::Sqlite;
+use crate::source::Inbox;
+use crate::table::{ReadRow, TableDatabase, Wanted, decode};
 
 /// The payload limit unless another is set.
 const DEFAULT_MAX_PAYLOAD: usize = 64 * 1024 * 1024;
@@ -28,6 +30,8 @@ const LARGEST_MAX_PAYLOAD: usize = 900 * 1024 * 1024;
 pub struct SqlxBroker<D = Sqlite> {
     pub(crate) database: D,
     pub(crate) max_payload: usize,
+    /// The tables of the user's own that names lead to.
+    pub(crate) tables: Vec<(String, Wanted)>,
 }
 
 impl<D> SqlxBroker<D> {
@@ -35,6 +39,33 @@ impl<D> SqlxBroker<D> {
         Self {
             database,
             max_payload: DEFAULT_MAX_PAYLOAD,
+            tables: Vec::new(),
+        }
+    }
+
+    /// Lets a name lead to a table of the user's own: subscriptions by that name read it, and what is published to that name is
+    /// inserted into it, into the columns for payload, headers, key, priority and time. Where the table has a column for groups, the
+    /// name is that of the group.
+    ///
+    /// Missing tables and columns end the start.
+    pub fn table<T>(mut self, name: impl Into<String>) -> Self
+    where
+        D: TableDatabase,
+        T: ReadRow<D::Sqlx>,
+    {
+        let wanted = Wanted {
+            spec: T::TABLE,
+            decode: decode::<T, D::Sqlx>,
+        };
+        self.tables.push((name.into(), wanted));
+        self
+    }
+
+    pub(crate) fn inbox(&self, name: &str) -> Inbox {
+        let inbox = Inbox::queue(name);
+        match self.tables.iter().rev().find(|(known, _)| known == name) {
+            Some((_, wanted)) => inbox.of(wanted.clone()),
+            None => inbox,
         }
     }
 

@@ -1,5 +1,6 @@
 //! A live connection to a database.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use crate::dead_letters::{DeadLetters, QueueCounts};
 use crate::engine::Engine;
 use crate::operation::Operation;
 use crate::publish::SqlxPublisher;
+use crate::table::{Layout, Wanted, routed};
 
 /// How long [`Connection::close`] waits for what was sent last.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(10);
@@ -36,7 +38,12 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(10);
 pub struct SqlxConnection {
     engine: Engine,
     max_payload: usize,
+    /// The tables of the user's own that names lead to.
+    routes: Routes,
 }
+
+/// Names, and the tables that they lead to.
+pub(crate) type Routes = Arc<HashMap<String, Arc<Layout>>>;
 
 /// What a connection has done since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -57,12 +64,30 @@ pub struct Statistics {
 }
 
 impl SqlxConnection {
-    pub(crate) fn new(engine: Engine, max_payload: usize) -> Self {
-        Self { engine, max_payload }
+    pub(crate) async fn open(
+        engine: Engine,
+        max_payload: usize,
+        tables: &[(String, Wanted)],
+    ) -> Result<Self, TransportError> {
+        let routes = Arc::new(routed(&engine, tables).await?);
+        Ok(Self {
+            engine,
+            max_payload,
+            routes,
+        })
+    }
+
+    /// Whether names lead to tables of the user's own.
+    pub(crate) fn routes(&self) -> bool {
+        !self.routes.is_empty()
     }
 
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    pub(crate) fn max_payload(&self) -> usize {
+        self.max_payload
     }
 
     /// The dead letters, to list, show, replay and purge.
@@ -90,7 +115,7 @@ impl Connection for SqlxConnection {
     type Publisher = SqlxPublisher;
 
     fn publisher(&self) -> SqlxPublisher {
-        SqlxPublisher::new(self.engine.clone(), self.max_payload)
+        SqlxPublisher::new(self.engine.clone(), self.max_payload, Arc::clone(&self.routes))
     }
 
     async fn ping(&self) -> Result<(), TransportError> {

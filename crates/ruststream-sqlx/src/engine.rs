@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Poll;
 
 use ruststream::transport::ErrorKind;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::connection::Statistics;
 use crate::error::Failure;
+use crate::guard::Guards;
 use crate::operation::{Operation, Reply};
 
 /// How many operations may wait for a lane; whoever comes then waits to get in.
@@ -27,6 +28,9 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// Starts the task of a lane: it ends when the channel does, or with [`Operation::Close`]. Called once for each lane, and
     /// again when its task has died.
     fn start(&self, lane: usize, receiver: mpsc::Receiver<Operation>, outlet: Outlet);
+
+    /// Where locks are taken.
+    fn guards(&self) -> Arc<dyn Guards>;
 
     /// Where handlers borrow transactions, if they can.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -46,6 +50,8 @@ struct Shared {
     driver: Box<dyn Driver>,
     lanes: Vec<Mutex<mpsc::Sender<Operation>>>,
     closed: AtomicBool,
+    /// Changes whenever a table of the user's own may have something new.
+    tables: watch::Sender<u64>,
     counters: Arc<Counters>,
 }
 
@@ -76,6 +82,7 @@ impl Engine {
                 driver: Box::new(driver),
                 lanes: lanes.into_iter().map(Mutex::new).collect(),
                 closed: AtomicBool::new(false),
+                tables: watch::Sender::new(0),
                 counters,
             }),
         };
@@ -92,6 +99,28 @@ impl Engine {
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) fn lender(&self) -> Option<Arc<dyn crate::transaction::Lender>> {
         self.shared.driver.lender()
+    }
+
+    /// Whether handlers can borrow transactions.
+    pub(crate) fn lends(&self) -> bool {
+        #[cfg(any(feature = "postgres", feature = "mysql"))]
+        return self.lender().is_some();
+        #[cfg(not(any(feature = "postgres", feature = "mysql")))]
+        return false;
+    }
+
+    pub(crate) fn guards(&self) -> Arc<dyn Guards> {
+        self.shared.driver.guards()
+    }
+
+    /// What changes whenever a table of the user's own may have something new.
+    pub(crate) fn table_news(&self) -> watch::Receiver<u64> {
+        self.shared.tables.subscribe()
+    }
+
+    /// Says that one may.
+    pub(crate) fn tell_tables(&self) {
+        self.shared.tables.send_modify(|count| *count = count.wrapping_add(1));
     }
 
     pub(crate) fn label(&self) -> &str {

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use crate::guard::RowGuard;
+
 /// Nothing is held: settled, or dropped because the process gave it up. Its lease is not renewed.
 const LET_GO: u8 = 0;
 const HELD: u8 = 1;
@@ -17,10 +19,12 @@ pub(crate) struct Chunk {
     states: Box<[AtomicU8]>,
     /// The ids ascend and lie close together.
     pub(crate) dense: bool,
+    /// What has the rows locked.
+    pub(crate) guard: Option<Arc<dyn RowGuard>>,
 }
 
 impl Chunk {
-    pub(crate) fn new(token: i64, ids: Box<[i64]>) -> Arc<Self> {
+    pub(crate) fn new(token: i64, ids: Box<[i64]>, guard: Option<Arc<dyn RowGuard>>) -> Arc<Self> {
         let ascending = ids.windows(2).all(|pair| pair[0] < pair[1]);
         let close = match (ids.first(), ids.last()) {
             (Some(first), Some(last)) => last.saturating_sub(*first) / 4 < ids.len().cast_signed() as i64,
@@ -31,7 +35,17 @@ impl Chunk {
             states: ids.iter().map(|_| AtomicU8::new(HELD)).collect(),
             ids,
             dense: ascending && close,
+            guard,
         })
+    }
+}
+
+impl Chunk {
+    /// The rows that are in hand, with their token.
+    pub(crate) fn held(&self) -> Vec<(i64, i64)> {
+        let rows = self.ids.iter().zip(&self.states);
+        let held = rows.filter(|(_, state)| state.load(Ordering::Relaxed) == HELD);
+        held.map(|(id, _)| (*id, self.token)).collect()
     }
 }
 
@@ -60,6 +74,11 @@ impl Held {
 
     pub(crate) fn chunk(&self) -> &Arc<Chunk> {
         &self.chunk
+    }
+
+    /// Whether a transaction has it locked.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.chunk.guard.as_ref().is_some_and(|guard| guard.is_alive())
     }
 
     pub(crate) fn lease_id(&self) -> u64 {
@@ -103,12 +122,22 @@ impl Book {
         chunks.push(Arc::downgrade(chunk));
     }
 
-    /// Every row in hand, with its token.
+    /// What has rows in hand locked.
+    pub(crate) fn guards(&self) -> Vec<Arc<dyn RowGuard>> {
+        let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let chunks = chunks.iter().filter_map(Weak::upgrade);
+        chunks.filter_map(|chunk| chunk.guard.clone()).collect()
+    }
+
+    /// Every row in hand that is held by its lease alone, with its token.
     pub(crate) fn held(&self) -> Vec<(i64, i64)> {
         let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         let mut held = Vec::new();
         chunks.retain(|chunk| {
             let Some(chunk) = chunk.upgrade() else { return false };
+            if chunk.guard.as_ref().is_some_and(|guard| guard.is_alive()) {
+                return true;
+            }
             for (id, state) in chunk.ids.iter().zip(&chunk.states) {
                 if state.load(Ordering::Relaxed) == HELD {
                     held.push((*id, chunk.token));
@@ -145,7 +174,7 @@ mod tests {
     #[test]
     fn the_book_knows_what_is_in_hand() {
         let book = Book::default();
-        let chunk = Chunk::new(7, [1, 2, 3].into());
+        let chunk = Chunk::new(7, [1, 2, 3].into(), None);
         book.enter(&chunk);
         let mut held: Vec<_> = (0..3).map(|index| Held::new(Arc::clone(&chunk), index)).collect();
         drop(chunk);

@@ -66,10 +66,12 @@ mod dead_letters;
 mod engine;
 mod error;
 mod fetch;
+mod guard;
 mod lease;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod operation;
+mod options;
 #[cfg(feature = "outbox")]
 mod outbox;
 #[cfg(feature = "postgres")]
@@ -81,9 +83,13 @@ mod settle;
 mod source;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod table;
+mod terms;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod transaction;
 mod walk;
+
+pub use ruststream_macros::Inbox;
 
 #[cfg(feature = "mysql")]
 pub use self::mysql::MySql;
@@ -103,10 +109,22 @@ pub use self::{
     connection::{SqlxConnection, Statistics},
     dead_letters::{DeadLetters, DeadMessage, QueueCounts},
     fetch::{InboxDelivery, InboxFetch, InboxRow},
-    publish::SqlxPublisher,
+    guard::LockKey,
+    options::InboxOptions,
+    publish::{SqlxPublisher, Stored},
     settle::{InboxReceipt, InboxSettle},
     source::Inbox,
+    table::{InboxTable, InsertRow, ReadRow, Repository, TableDatabase},
+    terms::Isolation,
 };
+
+/// What the code of `#[derive(Inbox)]` names.
+#[doc(hidden)]
+pub mod derived {
+    pub use sqlx;
+
+    pub use crate::table::{ColumnSpec, Role, TableSpec, read_row};
+}
 
 /// A file of `SQLite`; the feature `sqlite` is off.
 #[cfg(not(feature = "sqlite"))]

@@ -1,5 +1,6 @@
 //! What halves, publishers and tools ask of a database: the seam behind which databases differ.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -9,6 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::dead_letters::{DeadMessage, QueueCounts};
 use crate::error::Failure;
+use crate::table::{Decode, TableAnswer, TableWork};
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Failure>>;
 
@@ -25,12 +27,20 @@ pub(crate) enum Operation {
     Insert(Insert),
     /// Extend leases.
     Renew(Renewal),
+    /// Make ready what a subscription needs beside the table.
+    Open(Opening),
+    /// Tell other processes of queues that have something new.
+    Tell { queues: Vec<Arc<str>> },
+    /// Delete what was kept for long enough.
+    Prune(Pruning),
     /// One statement on dead letters; answered with the ids of the rows it changed.
     Administer(Administration),
     /// Read dead letters.
     Letters(Letters),
     /// Count the messages of a queue.
     Count { queue: Arc<str>, reply: Reply<QueueCounts> },
+    /// One thing to do on a table of the user's own.
+    Table(TableWork, Reply<TableAnswer>),
     /// Make one trivial round trip.
     Ping { reply: Reply<()> },
     /// End, after what came before.
@@ -49,7 +59,78 @@ pub(crate) struct Claim {
     pub(crate) lease: i64,
     /// What the rows will be leased under.
     pub(crate) token: i64,
+    pub(crate) choice: Choice,
+    /// The queue whose messages are given to its groups first; `queue` is the place of one of them.
+    pub(crate) shared: Option<Arc<str>>,
     pub(crate) reply: Reply<Claimed>,
+}
+
+/// Which of the rows that are due are taken, and in which order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// Of the rows of a key, the first alone, and none while one is in hand anywhere.
+    pub(crate) fifo: bool,
+    /// Those with a priority first.
+    pub(crate) priority: bool,
+}
+
+/// What a subscription needs beside the table.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub(crate) needs: Needs,
+    pub(crate) reply: Reply<()>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Needs {
+    pub(crate) choice: Choice,
+    /// A queue, one of its groups, and the place of that group.
+    pub(crate) group: Option<(Arc<str>, Arc<str>, Arc<str>)>,
+    /// Whether missing indexes are made.
+    pub(crate) make: bool,
+}
+
+impl Needs {
+    /// What to say of indexes that are not there and not to be made.
+    pub(crate) fn check(database: &str, missing: &[&str]) -> Result<(), Failure> {
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::new(
+            ruststream::transport::ErrorKind::Incompatible,
+            format!(
+                "{database} lacks what this subscription needs: run {:?}, or let the crate do it with `.migrate(true)`",
+                missing.join("; ")
+            ),
+        ))
+    }
+}
+
+/// Answers, or writes down what no one waits for: the next time is soon.
+pub(crate) fn answer_pruning(queue: &str, done: Result<u64, Failure>, reply: Option<Reply<u64>>) {
+    match (reply, done) {
+        (Some(reply), done) => drop(reply.send(done)),
+        (None, Err(failure)) => {
+            let error = ruststream::transport::TransportError::from(failure);
+            tracing::warn!(queue, %error, "what was kept long enough could not be deleted");
+        }
+        (None, Ok(_)) => {}
+    }
+}
+
+/// Deletes rows of a queue that are kept for longer than they should be, in batches; answers how many there were.
+#[derive(Debug)]
+pub(crate) struct Pruning {
+    pub(crate) batch: PruneBatch,
+    pub(crate) reply: Option<Reply<u64>>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct PruneBatch {
+    pub(crate) queue: Arc<str>,
+    /// For how many milliseconds dead letters stay; for ever unless set.
+    pub(crate) keep_dead: Option<i64>,
+    pub(crate) limit: i64,
 }
 
 /// Rows leased together, under one token.
@@ -69,7 +150,12 @@ pub(crate) struct ClaimedRow {
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) headers: HeaderMap,
     pub(crate) payload: Vec<u8>,
+    /// The row as the driver has it, and what makes its struct, where it is one of the user's own table.
+    pub(crate) raw: Option<(RawRow, Decode)>,
 }
+
+/// A row as the driver has it.
+pub(crate) type RawRow = Arc<dyn Any + Send + Sync>;
 
 /// Rows as a claim reads them: those that can be handed out, and those whose headers cannot be decoded.
 #[derive(Debug, Default)]
@@ -119,6 +205,8 @@ impl Decoded {
 pub(crate) struct Settlement {
     pub(crate) queue: Arc<str>,
     pub(crate) parts: Vec<Part>,
+    /// Whether an ack lets other rows of the queue be claimed.
+    pub(crate) frees: bool,
     pub(crate) reply: Option<Reply<SettleAnswer>>,
 }
 
@@ -131,6 +219,16 @@ pub(crate) enum Part {
         /// The ids ascend, and no other row between the first and the last bears the token.
         dense: bool,
     },
+    /// An ack whose rows stay for so many milliseconds, as done.
+    Keep {
+        token: i64,
+        ids: Vec<i64>,
+        keep: i64,
+    },
+    /// An ack that stores replies, unless it comes too late.
+    Answer(Answered),
+    /// Not attempted, and to be left alone for so long.
+    Defer(Vec<RetryRow>),
     Release {
         token: i64,
         ids: Vec<i64>,
@@ -156,21 +254,33 @@ pub(crate) struct RetryRow {
     pub(crate) after: i64,
 }
 
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) id: i64,
+    pub(crate) token: i64,
+    /// For how many milliseconds the row stays as done.
+    pub(crate) keep: Option<i64>,
+    pub(crate) replies: Arc<[NewRow]>,
+}
+
 impl Part {
     /// How many rows it settles unless some are stale.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Ack { ids, .. } | Self::Release { ids, .. } => ids.len(),
-            Self::Retry(rows) => rows.len(),
-            Self::Return { .. } | Self::Dead { .. } => 1,
+            Self::Ack { ids, .. } | Self::Keep { ids, .. } | Self::Release { ids, .. } => ids.len(),
+            Self::Retry(rows) | Self::Defer(rows) => rows.len(),
+            Self::Return { .. } | Self::Dead { .. } | Self::Answer(_) => 1,
         }
     }
 
     /// Its rows: ids with their tokens.
     pub(crate) fn rows(&self) -> Vec<(i64, i64)> {
         match self {
-            Self::Ack { ids, token, .. } | Self::Release { ids, token } => ids.iter().map(|id| (*id, *token)).collect(),
-            Self::Retry(rows) => rows.iter().map(|row| (row.id, row.token)).collect(),
+            Self::Ack { ids, token, .. } | Self::Keep { ids, token, .. } | Self::Release { ids, token } => {
+                ids.iter().map(|id| (*id, *token)).collect()
+            }
+            Self::Answer(row) => vec![(row.id, row.token)],
+            Self::Retry(rows) | Self::Defer(rows) => rows.iter().map(|row| (row.id, row.token)).collect(),
             Self::Return { id, token, .. } | Self::Dead { id, token, .. } => vec![(*id, *token)],
         }
     }
@@ -179,8 +289,8 @@ impl Part {
     pub(crate) fn due_after(&self) -> Option<i64> {
         match self {
             Self::Release { .. } | Self::Return { .. } => Some(0),
-            Self::Retry(rows) => rows.iter().map(|row| row.after).min(),
-            Self::Ack { .. } | Self::Dead { .. } => None,
+            Self::Retry(rows) | Self::Defer(rows) => rows.iter().map(|row| row.after).min(),
+            Self::Ack { .. } | Self::Keep { .. } | Self::Answer(_) | Self::Dead { .. } => None,
         }
     }
 }
@@ -197,7 +307,15 @@ pub(crate) struct SettleAnswer {
 #[derive(Debug)]
 pub(crate) struct Insert {
     pub(crate) rows: Vec<NewRow>,
-    pub(crate) reply: Reply<Vec<(usize, Failure)>>,
+    pub(crate) reply: Reply<Inserted>,
+}
+
+/// What became of rows that were to be stored, by their places.
+#[derive(Debug, Default)]
+pub(crate) struct Inserted {
+    pub(crate) failed: Vec<(usize, Failure)>,
+    /// Those whose unique key was there.
+    pub(crate) duplicates: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -208,6 +326,28 @@ pub(crate) struct NewRow {
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) headers: Option<Vec<u8>>,
     pub(crate) payload: Vec<u8>,
+    /// What few rows have.
+    pub(crate) extras: Option<Box<Extras>>,
+}
+
+/// What few rows have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Extras {
+    /// Milliseconds since 1970, in place of the delay.
+    pub(crate) run_at: Option<i64>,
+    pub(crate) priority: u16,
+    pub(crate) unique: Option<String>,
+}
+
+impl NewRow {
+    pub(crate) fn unique(&self) -> Option<&str> {
+        self.extras.as_ref()?.unique.as_deref()
+    }
+
+    /// Whether it may be due at once.
+    pub(crate) fn is_immediate(&self) -> bool {
+        self.delay == 0 && self.extras.as_ref().is_none_or(|extras| extras.run_at.is_none())
+    }
 }
 
 #[derive(Debug)]

@@ -6,18 +6,33 @@ use std::sync::Arc;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use std::time::Duration;
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use ruststream::transport::{DeadLetter, DeadReason};
 use ruststream::transport::{Settle, Settled, TransportError, Verdict};
 
 use crate::clock::millis;
 use crate::engine::Engine;
+use crate::guard::Guard;
 use crate::lease::{Book, Chunk, Held, lease_id};
-use crate::operation::{Operation, Part, Renewal, RetryRow, Settlement};
+use crate::operation::{Answered, NewRow, Operation, Part, Renewal, RetryRow, Settlement};
+use crate::table::{OpenTable, TableAnswer};
+use crate::terms::Terms;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use crate::transaction::Slot;
+
+/// How often a message is handed out whose transaction does not commit, before it becomes a dead letter.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+const COMMITS: u32 = 10;
 
 /// What is left of a delivery: the right to settle its row, while its lease lasts.
 pub struct InboxReceipt {
     pub(crate) held: Held,
+    /// To be stored by its ack.
+    pub(crate) replies: Option<Arc<[NewRow]>>,
+    /// The name of the lock that is taken for it.
+    pub(crate) lock: Option<String>,
+    /// How often the message was handed out.
+    pub(crate) attempt: u32,
     /// The transaction that its handler asked for.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) slot: Option<Arc<dyn Slot>>,
@@ -34,18 +49,18 @@ impl fmt::Debug for InboxReceipt {
 /// Gives receipts back to a queue.
 pub struct InboxSettle {
     engine: Engine,
-    queue: Arc<str>,
-    lease: i64,
+    terms: Arc<Terms>,
     book: Book,
+    guard: Guard,
 }
 
 impl InboxSettle {
-    pub(crate) fn new(engine: Engine, queue: Arc<str>, lease: i64, book: Book) -> Self {
+    pub(crate) fn new(engine: Engine, terms: Arc<Terms>, book: Book, guard: Guard) -> Self {
         Self {
             engine,
-            queue,
-            lease,
+            terms,
             book,
+            guard,
         }
     }
 }
@@ -54,58 +69,59 @@ impl Settle for InboxSettle {
     type Receipt = InboxReceipt;
 
     async fn settle(&mut self, finished: &mut Vec<(InboxReceipt, Verdict)>) -> Result<Settled, TransportError> {
-        if finished.is_empty() {
-            return Ok(Settled::default());
+        if self.terms.singly {
+            // Each by a statement of its own.
+            let mut settled = Settled::default();
+            let mut rest = std::mem::take(finished).into_iter();
+            while let Some(one) = rest.next() {
+                let mut one = vec![one];
+                match self.settle_group(&mut one).await {
+                    Ok(stale) => settled.stale += stale,
+                    Err(error) => {
+                        finished.extend(one);
+                        finished.extend(rest);
+                        return Err(error);
+                    }
+                }
+            }
+            return Ok(settled);
         }
-        #[cfg(any(feature = "postgres", feature = "mysql"))]
-        let committed_late = end_transactions(finished).await;
-        #[cfg(not(any(feature = "postgres", feature = "mysql")))]
-        let committed_late = 0;
-        if finished.is_empty() {
-            return Ok(Settled { stale: committed_late });
-        }
-        let parts = into_parts(finished);
-        let queue = Arc::clone(&self.queue);
-        let answer = self
-            .engine
-            .ask(|reply| {
-                Operation::Settle(Settlement {
-                    queue,
-                    parts,
-                    reply: Some(reply),
-                })
-            })
-            .await?;
-        let Some(failure) = answer.failure else {
-            finished.clear();
-            return Ok(Settled {
-                stale: answer.stale + committed_late,
-            });
-        };
-        let failed: HashSet<(i64, i64)> = answer.failed.into_iter().collect();
-        finished.retain(|(receipt, _)| failed.contains(&(receipt.held.id(), receipt.held.chunk().token)));
-        Err(failure.into())
+        let stale = self.settle_group(finished).await?;
+        Ok(Settled { stale })
     }
 
     async fn renew(&mut self, lost: &mut Vec<u64>) -> Result<(), TransportError> {
+        futures_util::future::join_all(self.book.guards().iter().map(|guard| guard.look())).await;
         let rows = self.book.held();
         if rows.is_empty() {
             return Ok(());
         }
-        let lease = self.lease;
-        let missing = self
-            .engine
-            .ask(|reply| Operation::Renew(Renewal { rows, lease, reply }))
-            .await?;
+        if let Guard::Names(_, names) = &self.guard
+            && !names.look().await
+        {
+            tracing::warn!(queue = %self.terms.queue, "the locks of messages in hand were lost with their connection");
+            let gone = rows.iter().filter(|(id, token)| self.book.lose(*id, *token));
+            lost.extend(gone.map(|(id, token)| lease_id(*id, *token)));
+            return Ok(());
+        }
+        let lease = self.terms.lease;
+        let missing = match &self.terms.table {
+            Some(table) => table.renew(&self.engine, rows, lease).await?,
+            None => {
+                self.engine
+                    .ask(|reply| Operation::Renew(Renewal { rows, lease, reply }))
+                    .await?
+            }
+        };
         for row in missing {
             // Settled while the renewal was on its way: nothing was lost.
             if !self.book.lose(row.id, row.token) {
                 continue;
             }
             if row.gone {
-                tracing::warn!(queue = %self.queue, id = row.id, "a message is gone: its row was deleted while it was handled");
+                tracing::warn!(queue = %self.terms.queue, id = row.id, "a message is gone: its row was deleted while it was handled");
             } else {
-                tracing::warn!(queue = %self.queue, id = row.id, "a lease was lost: the message was given to someone else");
+                tracing::warn!(queue = %self.terms.queue, id = row.id, "a lease was lost: the message was given to someone else");
             }
             lost.push(lease_id(row.id, row.token));
         }
@@ -116,15 +132,167 @@ impl Settle for InboxSettle {
 impl fmt::Debug for InboxSettle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InboxSettle")
-            .field("queue", &self.queue)
+            .field("queue", &self.terms.queue)
             .finish_non_exhaustive()
+    }
+}
+
+impl InboxSettle {
+    /// Settles receipts, and answers how many were stale; what is left did not come through.
+    async fn settle_group(&mut self, finished: &mut Vec<(InboxReceipt, Verdict)>) -> Result<usize, TransportError> {
+        if finished.is_empty() {
+            return Ok(0);
+        }
+        let mut locks: Vec<((i64, i64), String)> = Vec::new();
+        for (receipt, _) in finished.iter_mut() {
+            if let Some(lock) = &receipt.lock {
+                locks.push((receipt.row(), lock.clone()));
+            }
+        }
+        let done = self.settle_all(finished).await;
+        locks.retain(|(row, _)| !finished.iter().any(|(receipt, _)| receipt.row() == *row));
+        if let Guard::Names(_, names) = &self.guard
+            && !locks.is_empty()
+        {
+            names.unlock(locks.into_iter().map(|(_, name)| name).collect()).await;
+        }
+        done
+    }
+
+    async fn settle_all(&mut self, finished: &mut Vec<(InboxReceipt, Verdict)>) -> Result<usize, TransportError> {
+        #[cfg(any(feature = "postgres", feature = "mysql"))]
+        let mut stale = end_transactions(finished, &self.terms).await;
+        #[cfg(not(any(feature = "postgres", feature = "mysql")))]
+        let mut stale = 0;
+        stale += self.settle_locked(finished).await;
+        if finished.is_empty() {
+            return Ok(stale);
+        }
+        let parts = into_parts(finished, self.terms.keep);
+        if let Some(table) = &self.terms.table {
+            return self.settle_in_table(table, parts, finished).await;
+        }
+        let queue = Arc::clone(&self.terms.queue);
+        let frees = self.terms.choice.fifo;
+        let settlement = |reply| {
+            Operation::Settle(Settlement {
+                queue,
+                parts,
+                frees,
+                reply: Some(reply),
+            })
+        };
+        let answer = self.engine.ask(settlement).await?;
+        let Some(failure) = answer.failure else {
+            finished.clear();
+            return Ok(stale + answer.stale);
+        };
+        let failed: HashSet<(i64, i64)> = answer.failed.into_iter().collect();
+        finished.retain(|(receipt, _)| failed.contains(&receipt.row()));
+        Err(failure.into())
+    }
+
+    /// Settles rows of a table of the user's own. Where one is refused, the others come through by themselves.
+    async fn settle_in_table(
+        &self,
+        table: &OpenTable,
+        parts: Vec<Part>,
+        finished: &mut Vec<(InboxReceipt, Verdict)>,
+    ) -> Result<usize, TransportError> {
+        let work = table.settlement(&parts);
+        let together = self.engine.ask(|reply| Operation::Table(work, reply)).await;
+        let mut stale = 0;
+        match together {
+            Ok(answer) => {
+                stale = late(finished.len(), &answer);
+                table.forget(finished.drain(..).map(|(receipt, _)| receipt.held.id()));
+            }
+            Err(failure) if failure.lost || finished.len() == 1 => return Err(failure.into()),
+            Err(_) => {
+                let mut refused = None;
+                let mut left = Vec::new();
+                for pair in finished.drain(..) {
+                    let one = [pair];
+                    let work = table.settlement(&into_parts(&one, self.terms.keep));
+                    let [pair] = one;
+                    match self.engine.ask(|reply| Operation::Table(work, reply)).await {
+                        Ok(answer) => {
+                            stale += late(1, &answer);
+                            table.forget(std::iter::once(pair.0.held.id()));
+                        }
+                        Err(failure) => {
+                            refused.get_or_insert(failure);
+                            left.push(pair);
+                        }
+                    }
+                }
+                finished.extend(left);
+                if let Some(failure) = refused {
+                    return Err(failure.into());
+                }
+            }
+        }
+        self.engine.tell_tables();
+        Ok(stale)
+    }
+
+    /// Settles what is locked, in the transactions that have it locked. What fails there is left: it is settled by its lease.
+    async fn settle_locked(&self, finished: &mut Vec<(InboxReceipt, Verdict)>) -> usize {
+        let mut groups: Vec<Vec<(InboxReceipt, Verdict)>> = Vec::new();
+        for pair in finished.extract_if(.., |(receipt, _)| receipt.held.is_locked()) {
+            let token = pair.0.held.chunk().token;
+            match groups.iter_mut().find(|group| group[0].0.held.chunk().token == token) {
+                Some(group) => group.push(pair),
+                None => groups.push(vec![pair]),
+            }
+        }
+        let settling = groups.iter().map(async |group| {
+            let chunk = group[0].0.held.chunk();
+            let mut left = chunk.held();
+            left.retain(|row| !group.iter().any(|(receipt, _)| receipt.row() == *row));
+            let parts = into_parts(group, self.terms.keep);
+            chunk.guard.as_ref()?.settle(parts, left).await.ok()
+        });
+        let settled = futures_util::future::join_all(settling).await;
+        let mut stale = 0;
+        let mut replied: Vec<Arc<str>> = Vec::new();
+        for (group, settled) in groups.into_iter().zip(settled) {
+            let Some(late) = settled else {
+                finished.extend(group);
+                continue;
+            };
+            stale += late;
+            let replies = group.iter().filter_map(|(receipt, _)| receipt.replies.as_ref());
+            replied.extend(replies.flat_map(|rows| rows.iter().map(|row| Arc::clone(&row.queue))));
+        }
+        if !replied.is_empty() {
+            replied.sort_unstable();
+            replied.dedup();
+            self.engine.notify(Operation::Tell { queues: replied });
+        }
+        stale
+    }
+}
+
+/// How many of so many rows belonged to someone else.
+fn late(rows: usize, answer: &TableAnswer) -> usize {
+    match answer {
+        TableAnswer::Changed(changed) => rows.saturating_sub(usize::try_from(*changed).unwrap_or(usize::MAX)),
+        _ => 0,
+    }
+}
+
+impl InboxReceipt {
+    /// Id and token.
+    fn row(&self) -> (i64, i64) {
+        (self.held.id(), self.held.chunk().token)
     }
 }
 
 /// Ends the transactions of handlers, all at once: acks commit, each with its row; what else there is to say is said once its
 /// transaction is undone. Answers how many came too late.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-async fn end_transactions(finished: &mut Vec<(InboxReceipt, Verdict)>) -> usize {
+async fn end_transactions(finished: &mut Vec<(InboxReceipt, Verdict)>, terms: &Terms) -> usize {
     let mut with = finished
         .extract_if(.., |(receipt, _)| receipt.slot.is_some())
         .collect::<Vec<_>>();
@@ -134,14 +302,28 @@ async fn end_transactions(finished: &mut Vec<(InboxReceipt, Verdict)>) -> usize 
             slot.rollback().await;
             return None;
         }
-        let (id, token) = (receipt.held.id(), receipt.held.chunk().token);
-        match slot.commit(id, token).await {
+        let (id, token) = receipt.row();
+        match slot.commit(id, token, receipt.replies.clone()).await {
             Ok(held) => Some(held),
             Err(failure) => {
                 // If it did commit after all, the row is gone, and the retry finds nothing.
                 let error = TransportError::from(failure);
+                let attempts = receipt.attempt;
+                // A reply goes with its ack alone.
+                receipt.replies = None;
+                if attempts >= COMMITS {
+                    tracing::error!(id, attempts, %error, "a transaction does not commit: its message becomes a dead letter");
+                    *verdict = Verdict::DeadLetter(Box::new(DeadLetter {
+                        reason: DeadReason::AttemptsExhausted,
+                        error: format!("its transaction does not commit: {error}"),
+                        attempts,
+                        source: terms.queue.to_string(),
+                        at: std::time::SystemTime::now(),
+                    }));
+                    return None;
+                }
                 tracing::warn!(id, %error, "a transaction did not commit: its message is handled again");
-                let after = Duration::from_millis(100 << slot.attempt().min(9));
+                let after = Duration::from_millis(100 << attempts.min(9));
                 *verdict = Verdict::Retry { after };
                 None
             }
@@ -169,7 +351,7 @@ struct Group<'a> {
 }
 
 /// Sorts receipts into as few parts as will do.
-fn into_parts(finished: &[(InboxReceipt, Verdict)]) -> Vec<Part> {
+fn into_parts(finished: &[(InboxReceipt, Verdict)], keep: Option<i64>) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut retries = None;
@@ -201,6 +383,12 @@ fn into_parts(finished: &[(InboxReceipt, Verdict)]) -> Vec<Part> {
                 token,
                 letter: letter.clone(),
             }),
+            Verdict::Ack if receipt.replies.is_some() => parts.push(Part::Answer(Answered {
+                id,
+                token,
+                keep,
+                replies: receipt.replies.clone().unwrap_or_default(),
+            })),
             // A verdict that this version does not know lets the message be handed out again.
             verdict => {
                 let release = !matches!(verdict, Verdict::Ack);
@@ -211,6 +399,17 @@ fn into_parts(finished: &[(InboxReceipt, Verdict)]) -> Vec<Part> {
     for group in groups {
         if let Part::Ack { dense, .. } = &mut parts[group.part] {
             *dense = group.chunk.dense && group.last.is_some();
+        }
+    }
+    if let Some(keep) = keep {
+        for part in &mut parts {
+            if let Part::Ack { token, ids, .. } = part {
+                *part = Part::Keep {
+                    token: *token,
+                    ids: std::mem::take(ids),
+                    keep,
+                };
+            }
         }
     }
     parts
@@ -256,10 +455,13 @@ mod tests {
     use super::*;
 
     fn receipts(token: i64, ids: &[i64]) -> Vec<InboxReceipt> {
-        let chunk = Chunk::new(token, ids.into());
+        let chunk = Chunk::new(token, ids.into(), None);
         (0..ids.len())
             .map(|index| InboxReceipt {
                 held: Held::new(Arc::clone(&chunk), index),
+                replies: None,
+                lock: None,
+                attempt: 1,
                 #[cfg(any(feature = "postgres", feature = "mysql"))]
                 slot: None,
             })
@@ -269,7 +471,7 @@ mod tests {
     #[test]
     fn rows_of_one_claim_share_a_part() {
         let acked: Vec<_> = receipts(9, &[1, 2, 3]).into_iter().map(|r| (r, Verdict::Ack)).collect();
-        let parts = into_parts(&acked);
+        let parts = into_parts(&acked, None);
         assert!(matches!(&parts[..], [Part::Ack { token: 9, ids, dense: true }] if *ids == [1, 2, 3]));
     }
 
@@ -278,7 +480,7 @@ mod tests {
         let mut some = receipts(9, &[1, 2, 3]);
         let kept = some.remove(1);
         let acked: Vec<_> = some.into_iter().map(|r| (r, Verdict::Ack)).collect();
-        let parts = into_parts(&acked);
+        let parts = into_parts(&acked, None);
         assert!(matches!(&parts[..], [Part::Ack { dense: false, .. }]));
         drop(kept);
     }
@@ -294,7 +496,7 @@ mod tests {
             Verdict::Ack,
         ];
         let group: Vec<_> = receipts(9, &[1, 2, 3, 4]).into_iter().zip(verdicts).collect();
-        let parts = into_parts(&group);
+        let parts = into_parts(&group, None);
         assert!(matches!(&parts[..], [
             Part::Ack { dense: false, .. },
             Part::Retry(rows),

@@ -74,6 +74,71 @@ async fn claimer<P: Place>(
     }
 }
 
+/// So many tasks lock `rows` rows each, handle and delete them and commit, until none is left.
+pub(super) async fn drain_locked<D: Database>(trial: Trial<D>, tasks: usize, rows: usize) -> Result<(), Failed> {
+    let place = trial.transport().place().await?;
+    place.fill(trial.messages(), &work::body()).await?;
+    let mut connections = Vec::with_capacity(tasks);
+    for _ in 0..tasks {
+        connections.push(place.connect().await?);
+    }
+    trial
+        .timed(async {
+            let mut running = JoinSet::new();
+            for mut connection in connections {
+                let tally = trial.tally();
+                running.spawn(async move {
+                    loop {
+                        let locked = <D::Place as Place>::begin_locked(&mut connection, rows).await?;
+                        let mut ids = Vec::with_capacity(locked.len());
+                        for (id, payload) in locked {
+                            work::handle(work::decoded(&payload)?);
+                            tally.one();
+                            ids.push(id);
+                        }
+                        <D::Place as Place>::end_locked(&mut connection, &ids).await?;
+                        if ids.is_empty() {
+                            return Ok::<(), Failed>(());
+                        }
+                    }
+                });
+            }
+            while let Some(ended) = running.join_next().await {
+                ended??;
+            }
+            Ok(())
+        })
+        .await?;
+    trial.expect("messages left", place.stored(BY_HAND, QUEUE).await?, 0)?;
+    place.remove().await
+}
+
+/// One task claims one row, takes its lock by name, handles and deletes it and gives the lock back, until none is left.
+pub(super) async fn drain_by_name<D: Database>(trial: Trial<D>) -> Result<(), Failed> {
+    let place = trial.transport().place().await?;
+    place.fill(trial.messages(), &work::body()).await?;
+    let mut connection = place.connect().await?;
+    trial
+        .timed(async {
+            for token in 1.. {
+                let rows = <D::Place as Place>::claim(&mut connection, 1, token).await?;
+                let Some((id, payload)) = rows.into_iter().next() else {
+                    break;
+                };
+                let name = format!("{QUEUE}/{id}");
+                <D::Place as Place>::lock_name(&mut connection, &name).await?;
+                work::handle(work::decoded(&payload)?);
+                trial.tally().one();
+                <D::Place as Place>::delete(&mut connection, &[id], token).await?;
+                <D::Place as Place>::unlock_name(&mut connection, &name).await?;
+            }
+            Ok(())
+        })
+        .await?;
+    trial.expect("messages left", place.stored(BY_HAND, QUEUE).await?, 0)?;
+    place.remove().await
+}
+
 /// So many tasks publish their part of the messages, `chunk` by one insert.
 pub(super) async fn publish<D: Database>(trial: Trial<D>, tasks: usize, chunk: usize) -> Result<(), Failed> {
     let place = trial.transport().place().await?;

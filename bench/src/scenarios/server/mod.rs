@@ -1,5 +1,6 @@
 //! Queues in tables of a database server: the scenarios and loops that all servers share. What differs is in the folder of each.
 
+mod forms;
 mod hand;
 mod lease;
 mod own;
@@ -69,6 +70,25 @@ pub trait Place: Send + Sync + 'static {
         messages: Vec<Vec<u8>>,
     ) -> impl Future<Output = Result<(), Failed>> + Send;
 
+    /// Begins a transaction and locks rows; answers ids and payloads.
+    fn begin_locked(
+        connection: &mut Self::Connection,
+        rows: usize,
+    ) -> impl Future<Output = Result<Vec<(i64, Vec<u8>)>, Failed>> + Send;
+
+    /// Deletes these rows, if any, and commits.
+    fn end_locked(connection: &mut Self::Connection, ids: &[i64]) -> impl Future<Output = Result<(), Failed>> + Send;
+
+    /// Takes a lock by name.
+    fn lock_name(connection: &mut Self::Connection, name: &str) -> impl Future<Output = Result<(), Failed>> + Send;
+
+    /// Gives it back.
+    fn unlock_name(connection: &mut Self::Connection, name: &str) -> impl Future<Output = Result<(), Failed>> + Send;
+
+    /// Adds to the crate's table, for so many messages that are scheduled for tomorrow, a fifth as many that are done and a twentieth
+    /// that are dead.
+    fn deepen(&self, scheduled: u64, body: &[u8]) -> impl Future<Output = Result<(), Failed>> + Send;
+
     /// How many rows a table has for a queue.
     fn stored(&self, table: &'static str, queue: &'static str) -> impl Future<Output = Result<u64, Failed>> + Send;
 
@@ -87,5 +107,6 @@ pub(super) fn scenarios<D: Database>() -> Vec<Scenario<D>> {
     let mut scenarios = lease::scenarios();
     scenarios.extend(publish::scenarios());
     scenarios.push(reply::scenario());
+    scenarios.extend(forms::scenarios());
     scenarios
 }

@@ -12,17 +12,43 @@ use crate::suite::{Failed, Tally, Trial};
 
 /// So many pairs of halves on one connection.
 pub(super) async fn halves<D: Database>(trial: Trial<D>, tasks: usize, drive: Drive) -> Result<(), Failed> {
+    halves_of(trial, tasks, drive, || Inbox::queue(QUEUE)).await
+}
+
+/// The same, of a source that is made so.
+pub(super) async fn halves_of<D: Database>(
+    trial: Trial<D>,
+    tasks: usize,
+    drive: Drive,
+    inbox: fn() -> Inbox,
+) -> Result<(), Failed> {
     let (place, broker) = filled(&trial).await?;
     let connection = broker.connect().await?;
     let mut pairs = Vec::with_capacity(tasks);
     for _ in 0..tasks {
-        pairs.push(Inbox::queue(QUEUE).open(&connection).await?);
+        pairs.push(inbox().open(&connection).await?);
     }
     trial
         .timed(halves::drain(pairs, connection.publisher(), drive, trial.tally()))
         .await?;
     connection.close().await;
     nothing_left(&trial, &place, drive.reply_to.is_some()).await
+}
+
+/// One pair of halves, on a table that has many rows besides.
+pub(super) async fn deep<D: Database>(trial: Trial<D>, drive: Drive) -> Result<(), Failed> {
+    let (place, broker) = filled(&trial).await?;
+    let scheduled = (trial.messages() * 100).min(1_000_000);
+    place.deepen(scheduled, &work::body()).await?;
+    let connection = broker.connect().await?;
+    let pairs = vec![Inbox::queue(QUEUE).open(&connection).await?];
+    trial
+        .timed(halves::drain(pairs, connection.publisher(), drive, trial.tally()))
+        .await?;
+    connection.close().await;
+    let others = scheduled + scheduled / 5 + scheduled / 20;
+    trial.expect("messages left", place.stored(OWN, QUEUE).await?, others)?;
+    place.remove().await
 }
 
 /// A service, mounted so.

@@ -3,15 +3,18 @@
 use std::fmt::Write as _;
 
 use ruststream::message::HeaderMap;
-use sqlx::mysql::{MySqlArguments, MySqlRow};
-use sqlx::{Arguments, AssertSqlSafe, Row};
+use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
+use sqlx::{Arguments, AssertSqlSafe, Executor, Row};
 
 use super::dialect::{Link, MySqlDialect, held, hex, list};
+use super::schema;
 use super::statements::{self, due, since_1970};
 use crate::clock::{from_millis, to_millis};
 use crate::dead_letters::{DeadMessage, QueueCounts};
-use crate::operation::{Administer, Claim, ClaimedRow, Decoded, LostRow, NewRow, Which};
-use crate::server::{Answers, Count, Peek, Ping, Renewals, SettleRows, Store, Wake};
+use crate::operation::{
+    Administer, Answered, Choice, Claim, ClaimedRow, Decoded, LostRow, Needs, NewRow, PruneBatch, Which,
+};
+use crate::server::{Answers, Count, Peek, Ping, Renewals, SettleRows, Share, Store, Wake};
 
 /// The longest error text that a dead letter keeps.
 const ERROR_BYTES: usize = 64 * 1024;
@@ -24,13 +27,19 @@ const LIST: usize = 512;
 
 impl Answers<Claim> for MySqlDialect {
     async fn answer(&self, link: &mut Link, claim: &Claim) -> Result<Decoded, sqlx::Error> {
-        let select = format!(
-            "START TRANSACTION; SELECT id, attempt, {}, message_key, headers, payload, token {} LIMIT {} FOR UPDATE SKIP LOCKED",
-            since_1970!("published_at"),
-            due!(hex(claim.queue.as_bytes())),
-            claim.room.min(LIST),
-        );
-        let (rows, _) = link.run(select).await?;
+        let select = |urgent, room| {
+            format!(
+                "SELECT id, attempt, {}, message_key, headers, payload, token {} LIMIT {room} FOR UPDATE SKIP LOCKED",
+                since_1970!("published_at"),
+                due(&hex(claim.queue.as_bytes()), claim.choice, urgent),
+            )
+        };
+        let room = claim.room.min(LIST);
+        let begin = format!("START TRANSACTION; {}", select(true, room));
+        let (mut rows, _) = link.run(begin).await?;
+        if claim.choice.priority && rows.len() < room {
+            rows.extend(link.run(select(false, room - rows.len())).await?.0);
+        }
         if rows.is_empty() {
             link.run(statements::ROLLBACK.to_owned()).await?;
             return Ok(Decoded::default());
@@ -47,13 +56,14 @@ impl Answers<Claim> for MySqlDialect {
                 published_at: row.try_get_unchecked::<i64, _>(2)?.div_euclid(1_000),
                 key: row.try_get_unchecked(3)?,
                 headers: HeaderMap::new(),
+                raw: None,
                 payload: row.try_get_unchecked(5)?,
                 unfinished: row.try_get_unchecked::<i64, _>(6)? != 0,
             };
             decoded.take(claimed, row.try_get_unchecked::<Option<&[u8]>, _>(4)?);
         }
         let lease = format!(
-            "UPDATE ruststream_messages SET lease_until = UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND, token = {}, \
+            "UPDATE ruststream_messages FORCE INDEX (PRIMARY) SET lease_until = UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND, token = {}, \
              attempt = attempt + 1 WHERE id IN ({}); COMMIT",
             micros(claim.lease),
             claim.token,
@@ -93,13 +103,29 @@ impl Answers<SettleRows> for MySqlDialect {
         match rows {
             SettleRows::Ack(rows) => {
                 for rows in rows.chunks(LIST) {
-                    texts.push(format!("DELETE FROM ruststream_messages WHERE {}", held(rows)));
+                    texts.push(format!("{} WHERE {}", statements::DELETE, held(rows)));
                 }
             }
+            SettleRows::Keep(rows) => {
+                for (id, token, keep) in rows {
+                    texts.push(format!("{} WHERE {}", statements::keep(*keep), held(&[(*id, *token)])));
+                }
+            }
+            SettleRows::Defer(rows) => {
+                for (id, token, delay) in rows {
+                    texts.push(format!(
+                        "UPDATE ruststream_messages FORCE INDEX (PRIMARY) SET token = 0, lease_until = UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND, \
+                         attempt = GREATEST(attempt - 1, 0) WHERE {}",
+                        micros(*delay),
+                        held(&[(*id, *token)])
+                    ));
+                }
+            }
+            SettleRows::Answer(rows) => return answer(link, rows).await,
             SettleRows::Release(rows) => {
                 for rows in rows.chunks(LIST) {
                     texts.push(format!(
-                        "UPDATE ruststream_messages SET {free}, attempt = GREATEST(attempt - 1, 0) WHERE {}",
+                        "UPDATE ruststream_messages FORCE INDEX (PRIMARY) SET {free}, attempt = GREATEST(attempt - 1, 0) WHERE {}",
                         held(rows)
                     ));
                 }
@@ -107,7 +133,7 @@ impl Answers<SettleRows> for MySqlDialect {
             SettleRows::Return(rows) => {
                 for (id, token, attempts) in rows {
                     texts.push(format!(
-                        "UPDATE ruststream_messages SET {free}, attempt = {attempts} WHERE {}",
+                        "UPDATE ruststream_messages FORCE INDEX (PRIMARY) SET {free}, attempt = {attempts} WHERE {}",
                         held(&[(*id, *token)])
                     ));
                 }
@@ -115,7 +141,7 @@ impl Answers<SettleRows> for MySqlDialect {
             SettleRows::Retry(rows) => {
                 for (id, token, delay) in rows {
                     texts.push(format!(
-                        "UPDATE ruststream_messages SET {free}, due_at = UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND WHERE {}",
+                        "UPDATE ruststream_messages FORCE INDEX (PRIMARY) SET {free}, due_at = UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND WHERE {}",
                         micros(*delay),
                         held(&[(*id, *token)])
                     ));
@@ -124,7 +150,7 @@ impl Answers<SettleRows> for MySqlDialect {
             SettleRows::Dead(rows) => {
                 for (id, token, letter) in rows {
                     texts.push(format!(
-                        "UPDATE ruststream_messages SET {free}, state = 1, dead_reason = {}, dead_error = {}, \
+                        "UPDATE ruststream_messages FORCE INDEX (PRIMARY) SET {free}, state = 1, dead_reason = {}, dead_error = {}, \
                          dead_attempts = {}, dead_source = {}, dead_at = '1970-01-01' + INTERVAL {} MICROSECOND WHERE {}",
                         text(letter.reason.as_str()),
                         text(&letter.error),
@@ -137,6 +163,7 @@ impl Answers<SettleRows> for MySqlDialect {
             }
         }
         let all = match &texts[..] {
+            texts if link.within => texts.join("; "),
             [one] => one.clone(),
             texts => format!("START TRANSACTION; {}; COMMIT", texts.join("; ")),
         };
@@ -144,34 +171,212 @@ impl Answers<SettleRows> for MySqlDialect {
     }
 }
 
+/// Acks rows and stores the replies to those that were held still.
+async fn answer(link: &mut Link, rows: &[Answered]) -> Result<u64, sqlx::Error> {
+    let asked: Vec<(i64, i64)> = rows.iter().map(|row| (row.id, row.token)).collect();
+    let mut locked = Vec::with_capacity(rows.len());
+    let mut begin = if link.within { "" } else { "START TRANSACTION; " };
+    for rows in asked.chunks(LIST) {
+        let lock = format!(
+            "{begin}SELECT id FROM ruststream_messages FORCE INDEX (PRIMARY) WHERE {} ORDER BY id FOR UPDATE",
+            held(rows)
+        );
+        begin = "";
+        for row in link.run(lock).await?.0 {
+            locked.push(row.try_get_unchecked::<i64, _>(0)?);
+        }
+    }
+    let held_rows = || rows.iter().filter(|row| locked.binary_search(&row.id).is_ok());
+    let replies: Vec<&NewRow> = held_rows().flat_map(|row| row.replies.iter()).collect();
+    if let Err(error) = insert(&mut link.connection, &replies).await {
+        let _ = link.run(statements::ROLLBACK.to_owned()).await;
+        return Err(error);
+    }
+    let gone: Vec<i64> = held_rows().filter(|row| row.keep.is_none()).map(|row| row.id).collect();
+    let mut texts = Vec::new();
+    for ids in gone.chunks(LIST) {
+        let ids = list(ids.iter().copied());
+        texts.push(format!("{} WHERE id IN ({ids})", statements::DELETE));
+    }
+    for row in held_rows() {
+        if let Some(keep) = row.keep {
+            texts.push(format!("{} WHERE id = {}", statements::keep(keep), row.id));
+        }
+    }
+    if !link.within {
+        texts.push("COMMIT".to_owned());
+    }
+    if !texts.is_empty() {
+        link.run(texts.join("; ")).await?;
+    }
+    Ok(locked.len() as u64)
+}
+
 impl Answers<Store<'_>> for MySqlDialect {
-    async fn answer(&self, link: &mut Link, store: &Store<'_>) -> Result<(), sqlx::Error> {
-        let mut rest = store.rows;
-        let several = statements::insert_size(rest.len()) < rest.len();
+    async fn answer(&self, link: &mut Link, store: &Store<'_>) -> Result<Vec<usize>, sqlx::Error> {
+        let rows: Vec<&NewRow> = store.rows.iter().collect();
+        let more = rows.iter().any(|row| row.extras.is_some());
+        let several = rows.len() > 1 && (more || statements::insert_size(rows.len()) < rows.len());
         if several {
             link.run("START TRANSACTION".to_owned()).await?;
         }
-        while !rest.is_empty() {
-            let (group, tail) = rest.split_at(statements::insert_size(rest.len()));
-            rest = tail;
-            let values = columns(group)?;
-            let insert = AssertSqlSafe(statements::insert(group.len()));
-            if let Err(error) = link.prepared(insert, values).await {
-                if several {
-                    let _ = link.run(statements::ROLLBACK.to_owned()).await;
-                }
-                return Err(error);
+        let stored = insert(&mut link.connection, &rows).await;
+        if several {
+            let end = if stored.is_ok() { "COMMIT" } else { statements::ROLLBACK };
+            let ended = link.run(end.to_owned()).await;
+            if stored.is_ok() {
+                ended?;
             }
         }
-        if several {
-            link.run("COMMIT".to_owned()).await?;
+        stored
+    }
+}
+
+/// Inserts rows; answers the places of those whose unique key was there.
+pub(super) async fn insert(connection: &mut MySqlConnection, rows: &[&NewRow]) -> Result<Vec<usize>, sqlx::Error> {
+    let mut duplicates = Vec::new();
+    let mut start = 0;
+    while start < rows.len() {
+        if rows[start].extras.is_some() {
+            let insert = sqlx::query_with(statements::INSERT_MORE, more(rows[start])?);
+            match connection.execute(insert).await {
+                Err(error) if schema::is_duplicate(&error) => duplicates.push(start),
+                stored => drop(stored?),
+            }
+            start += 1;
+            continue;
         }
-        Ok(())
+        let alike = rows[start..].iter().take_while(|row| row.extras.is_none()).count();
+        let size = statements::insert_size(alike);
+        let text = AssertSqlSafe(statements::insert(size));
+        let insert = sqlx::query_with(text, columns(&rows[start..start + size])?);
+        connection.execute(insert).await?;
+        start += size;
+    }
+    Ok(duplicates)
+}
+
+/// The values of a row that has more.
+fn more(row: &NewRow) -> Result<MySqlArguments, sqlx::Error> {
+    let extras = row.extras.as_deref().cloned().unwrap_or_default();
+    let mut values = MySqlArguments::default();
+    let mut fill = || {
+        values.add(row.queue.as_bytes())?;
+        values.add(extras.run_at.map(micros_since_1970))?;
+        values.add(micros(row.delay))?;
+        values.add(row.key.as_deref())?;
+        values.add(row.headers.as_deref())?;
+        values.add(&row.payload[..])?;
+        values.add(extras.priority.cast_signed())?;
+        values.add(extras.unique.as_deref().map(str::as_bytes))
+    };
+    fill().map_err(sqlx::Error::Encode)?;
+    Ok(values)
+}
+
+/// Bounded by the times that the server knows.
+fn micros_since_1970(millis: i64) -> i64 {
+    /// The year 9000.
+    const LATEST: i64 = 221_845_392_000_000;
+    millis.clamp(0, LATEST) * 1_000
+}
+
+impl Answers<Needs> for MySqlDialect {
+    async fn answer(&self, link: &mut Link, needs: &Needs) -> Result<Vec<&'static str>, sqlx::Error> {
+        if let Some((queue, group, place)) = &needs.group {
+            let join = sqlx::query(statements::JOIN_GROUP)
+                .bind(queue.as_bytes())
+                .bind(group.as_bytes())
+                .bind(place.as_bytes());
+            link.connection.execute(join).await?;
+        }
+        let mut missing = Vec::new();
+        for (name, index) in schema::indexes(needs.choice) {
+            let there = sqlx::query(statements::HAS_INDEX).bind(name);
+            if link.connection.fetch_optional(there).await?.is_some() {
+                continue;
+            }
+            if !needs.make {
+                missing.push(index);
+                continue;
+            }
+            match link.connection.execute(index).await {
+                Err(error) if !schema::is_done(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(missing)
+    }
+}
+
+impl Answers<PruneBatch> for MySqlDialect {
+    async fn answer(&self, link: &mut Link, batch: &PruneBatch) -> Result<u64, sqlx::Error> {
+        let queue = hex(batch.queue.as_bytes());
+        let limit = batch.limit;
+        let mut pruned = self
+            .prune(
+                link,
+                format!("state = 2 AND due_at <= UTC_TIMESTAMP(6) AND queue = {queue} ORDER BY due_at LIMIT {limit}"),
+            )
+            .await?;
+        if let Some(keep) = batch.keep_dead {
+            let old = format!(
+                "state = 1 AND dead_at < UTC_TIMESTAMP(6) - INTERVAL {} MICROSECOND AND queue = {queue} LIMIT {limit}",
+                micros(keep)
+            );
+            pruned = pruned.max(self.prune(link, old).await?);
+        }
+        Ok(pruned)
+    }
+}
+
+impl MySqlDialect {
+    /// Deletes rows. It waits for what others have locked: a claim locks the first row behind those it looks at, too.
+    async fn prune(&self, link: &mut Link, which: String) -> Result<u64, sqlx::Error> {
+        let lock = format!("START TRANSACTION; SELECT id FROM ruststream_messages WHERE {which} FOR UPDATE");
+        let (rows, _) = link.run(lock).await?;
+        let ids: Vec<i64> = rows
+            .iter()
+            .map(|row| row.try_get_unchecked(0))
+            .collect::<Result<_, _>>()?;
+        let end = if ids.is_empty() {
+            statements::ROLLBACK.to_owned()
+        } else {
+            format!("{} WHERE id IN ({}); COMMIT", statements::DELETE, list(ids))
+        };
+        Ok(link.run(end).await?.1)
+    }
+}
+
+impl Answers<Share<'_>> for MySqlDialect {
+    async fn answer(&self, link: &mut Link, share: &Share<'_>) -> Result<u64, sqlx::Error> {
+        let select = format!(
+            "START TRANSACTION; SELECT id {} LIMIT {} FOR UPDATE SKIP LOCKED",
+            due(&hex(share.queue.as_bytes()), Choice::default(), false),
+            share.limit
+        );
+        let (rows, _) = link.run(select).await?;
+        let ids: Vec<i64> = rows
+            .iter()
+            .map(|row| row.try_get_unchecked(0))
+            .collect::<Result<_, _>>()?;
+        if ids.is_empty() {
+            link.run(statements::ROLLBACK.to_owned()).await?;
+            return Ok(0);
+        }
+        let ids = list(ids);
+        let columns = "due_at, published_at, attempt, priority, unique_key, message_key, headers, payload";
+        let share = format!(
+            "INSERT IGNORE INTO ruststream_messages (queue, {columns}) SELECT g.place, {columns} FROM ruststream_messages AS m \
+             JOIN ruststream_groups AS g ON g.queue = m.queue WHERE m.id IN ({ids}) ORDER BY m.due_at, m.id; \
+             DELETE FROM ruststream_messages WHERE id IN ({ids}); COMMIT"
+        );
+        Ok(link.run(share).await?.1)
     }
 }
 
 /// The values of rows, one after another.
-pub(super) fn columns(rows: &[NewRow]) -> Result<MySqlArguments, sqlx::Error> {
+fn columns(rows: &[&NewRow]) -> Result<MySqlArguments, sqlx::Error> {
     let mut values = MySqlArguments::default();
     let mut fill = || {
         for row in rows {
@@ -199,7 +404,7 @@ impl Answers<Renewals> for MySqlDialect {
         let mut lost = Vec::new();
         for rows in renewals.rows.chunks(LIST) {
             let lock = format!(
-                "START TRANSACTION; SELECT id FROM ruststream_messages WHERE {} ORDER BY id FOR UPDATE SKIP LOCKED",
+                "START TRANSACTION; SELECT id FROM ruststream_messages FORCE INDEX (PRIMARY) WHERE {} ORDER BY id FOR UPDATE SKIP LOCKED",
                 held(rows)
             );
             let (locked, _) = link.run(lock).await?;
@@ -211,7 +416,7 @@ impl Answers<Renewals> for MySqlDialect {
                 statements::ROLLBACK.to_owned()
             } else {
                 format!(
-                    "UPDATE ruststream_messages SET lease_until = UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND \
+                    "UPDATE ruststream_messages FORCE INDEX (PRIMARY) SET lease_until = UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND \
                      WHERE id IN ({}); COMMIT",
                     micros(renewals.lease),
                     list(locked.iter().copied())
@@ -349,7 +554,7 @@ fn dead_message(row: &MySqlRow) -> Result<DeadMessage, sqlx::Error> {
 }
 
 /// A delay or lease in microseconds, bounded so that the sum is a time that the server knows.
-fn micros(millis: i64) -> i64 {
+pub(super) fn micros(millis: i64) -> i64 {
     millis.clamp(0, LONGEST_DELAY) * 1_000
 }
 

@@ -4,13 +4,15 @@ use std::fmt::Write as _;
 
 use futures_util::TryStreamExt;
 use ruststream::transport::TransportError;
-use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Either, Executor};
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Either, Executor, Row};
 
-use super::answers::columns;
+use super::answers::{insert, micros};
 use super::{error, schema, statements};
 use crate::fetch::InboxRow;
-use crate::server::{Connects, Dialect, Judgement, PrepareError};
+use crate::operation::NewRow;
+use crate::server::{Connects, Dialect, Judgement, Locks, PrepareError};
+use crate::terms::Isolation;
 use crate::transaction::publish::sealed::{self, Rows};
 use crate::transaction::{Begins, Lends, Stores, extract};
 
@@ -32,6 +34,8 @@ impl MySqlDialect {
 /// twice. What others wrote is bound to a prepared statement, or written in hexadecimal digits.
 pub(crate) struct Link {
     pub(super) connection: MySqlConnection,
+    /// A transaction is open, and stays so.
+    pub(super) within: bool,
 }
 
 impl Link {
@@ -57,18 +61,6 @@ impl Link {
         }
         Ok((rows, changed))
     }
-
-    /// Runs a prepared statement.
-    pub(super) async fn prepared(
-        &mut self,
-        sql: AssertSqlSafe<String>,
-        arguments: MySqlArguments,
-    ) -> Result<(), sqlx::Error> {
-        self.connection
-            .execute(sqlx::query_with(sql, arguments))
-            .await
-            .map(drop)
-    }
 }
 
 impl Connects for MySqlDialect {
@@ -77,7 +69,10 @@ impl Connects for MySqlDialect {
     async fn connect(&self) -> Result<Link, sqlx::Error> {
         let mut connection = self.options.connect().await?;
         connection.execute(statements::SESSION).await?;
-        Ok(Link { connection })
+        Ok(Link {
+            connection,
+            within: false,
+        })
     }
 
     async fn prepare(&self, link: &mut Link, migrate: bool) -> Result<(), PrepareError> {
@@ -95,6 +90,63 @@ impl Connects for MySqlDialect {
 
 impl Dialect for MySqlDialect {}
 
+impl Locks for MySqlDialect {
+    async fn lock_rows(link: &mut Link, rows: &[(i64, i64)]) -> Result<Vec<i64>, sqlx::Error> {
+        link.lock("", rows).await
+    }
+
+    async fn go_on(link: &mut Link, rows: &[(i64, i64)], lease: Option<i64>) -> Result<Vec<i64>, sqlx::Error> {
+        let extend = lease.map(|lease| {
+            format!(
+                "UPDATE ruststream_messages FORCE INDEX (PRIMARY) SET lease_until = UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND WHERE {};",
+                micros(lease),
+                held(rows)
+            )
+        });
+        let before = format!("{} COMMIT; ", extend.unwrap_or_default());
+        link.lock(&before, rows).await
+    }
+
+    async fn end(link: &mut Link) -> Result<(), sqlx::Error> {
+        link.within = false;
+        link.run("COMMIT".to_owned()).await.map(drop)
+    }
+
+    async fn try_lock(link: &mut Link, names: &[String]) -> Result<Vec<bool>, sqlx::Error> {
+        let mut taken = Vec::with_capacity(names.len());
+        for name in names {
+            let row = link
+                .connection
+                .fetch_one(sqlx::query(statements::TRY_LOCK).bind(name))
+                .await?;
+            taken.push(row.try_get_unchecked::<Option<i64>, _>(0)? == Some(1));
+        }
+        Ok(taken)
+    }
+
+    async fn unlock(link: &mut Link, names: &[String]) -> Result<(), sqlx::Error> {
+        for name in names {
+            link.connection
+                .execute(sqlx::query(statements::UNLOCK).bind(name))
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+impl Link {
+    /// Begins a transaction and locks rows, in one round trip with what comes before it.
+    async fn lock(&mut self, before: &str, rows: &[(i64, i64)]) -> Result<Vec<i64>, sqlx::Error> {
+        let text = format!(
+            "{before}START TRANSACTION; SELECT id FROM ruststream_messages FORCE INDEX (PRIMARY) WHERE {} ORDER BY id FOR UPDATE SKIP LOCKED",
+            held(rows)
+        );
+        self.within = true;
+        let (rows, _) = self.run(text).await?;
+        rows.iter().map(|row| row.try_get_unchecked(0)).collect()
+    }
+}
+
 impl Begins for MySqlDialect {
     type Raw = MySqlConnection;
 
@@ -104,13 +156,36 @@ impl Begins for MySqlDialect {
         Ok(connection)
     }
 
-    async fn begin(raw: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+    async fn begin(raw: &mut MySqlConnection, isolation: Option<Isolation>) -> Result<(), sqlx::Error> {
+        if let Some(isolation) = isolation {
+            // Of the next transaction alone.
+            let set = format!("SET TRANSACTION ISOLATION LEVEL {}", isolation.words());
+            raw.execute(AssertSqlSafe(set)).await?;
+        }
         raw.execute("START TRANSACTION").await.map(drop)
     }
 
-    async fn ack(raw: &mut MySqlConnection, id: i64, token: i64) -> Result<bool, sqlx::Error> {
-        let ack = sqlx::query(statements::ACK_ONE).bind(id).bind(token);
-        Ok(raw.execute(ack).await?.rows_affected() == 1)
+    async fn ack(raw: &mut MySqlConnection, id: i64, token: i64, keep: Option<i64>) -> Result<bool, sqlx::Error> {
+        let done = match keep {
+            None => {
+                let ack = sqlx::query(statements::ACK_ONE).bind(id).bind(token);
+                raw.execute(ack).await?
+            }
+            Some(keep) => {
+                let keep = format!("{} WHERE id = {id} AND token = {token}", statements::keep(keep));
+                raw.execute(AssertSqlSafe(keep)).await?
+            }
+        };
+        Ok(done.rows_affected() == 1)
+    }
+
+    async fn lock(raw: &mut MySqlConnection, id: i64, token: i64) -> Result<bool, sqlx::Error> {
+        let lock = sqlx::query(statements::LOCK_ONE).bind(id).bind(token);
+        Ok(raw.fetch_optional(lock).await?.is_some())
+    }
+
+    async fn store(raw: &mut MySqlConnection, rows: &[NewRow]) -> Result<(), sqlx::Error> {
+        store(raw, rows).await
     }
 
     async fn commit(raw: &mut MySqlConnection) -> Result<(), sqlx::Error> {
@@ -124,21 +199,17 @@ impl Begins for MySqlDialect {
 
 impl Stores for MySqlConnection {
     async fn store(&mut self, Rows(rows): Rows) -> Result<(), TransportError> {
-        let mut rest = &rows[..];
-        while !rest.is_empty() {
-            let (group, tail) = rest.split_at(statements::insert_size(rest.len()));
-            rest = tail;
-            let storing = async {
-                let insert = AssertSqlSafe(statements::insert(group.len()));
-                self.execute(sqlx::query_with(insert, columns(group)?)).await
-            };
-            if let Err(error) = storing.await {
-                let judged = error::judge(&error);
-                return Err(TransportError::new(judged.kind, judged.text).with_cause(error));
-            }
-        }
-        Ok(())
+        store(self, &rows).await.map_err(|error| {
+            let judged = error::judge(&error);
+            TransportError::new(judged.kind, judged.text).with_cause(error)
+        })
     }
+}
+
+/// Stores rows inside someone's transaction.
+async fn store(connection: &mut MySqlConnection, rows: &[NewRow]) -> Result<(), sqlx::Error> {
+    let rows: Vec<_> = rows.iter().collect();
+    insert(connection, &rows).await.map(drop)
 }
 
 impl sealed::Sealed for MySqlConnection {}
@@ -147,11 +218,8 @@ impl extract::sealed::Sealed for super::MySql {}
 impl Lends for super::MySql {
     type Connection = MySqlConnection;
 
-    async fn borrow(
-        row: &InboxRow,
-        attempt: u32,
-    ) -> Result<extract::sealed::Borrowed<MySqlConnection>, TransportError> {
-        extract::borrow::<MySqlDialect>(row, attempt).await
+    async fn borrow(row: &InboxRow) -> Result<extract::sealed::Borrowed<MySqlConnection>, TransportError> {
+        extract::borrow::<MySqlDialect>(row).await
     }
 }
 

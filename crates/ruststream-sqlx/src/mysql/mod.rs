@@ -6,5 +6,6 @@ mod error;
 mod schema;
 mod settings;
 mod statements;
+mod tables;
 
 pub use settings::MySql;

@@ -1,10 +1,11 @@
 //! The table, and how it is made and migrated.
 
 use ruststream::transport::ErrorKind;
-use sqlx::mysql::MySqlConnection;
+use sqlx::mysql::{MySqlConnection, MySqlDatabaseError};
 use sqlx::{AssertSqlSafe, Executor, Row};
 
 use crate::error::Failure;
+use crate::operation::Choice;
 use crate::server::PrepareError;
 
 /// The table, whose version the meta table keeps under this name.
@@ -20,7 +21,7 @@ const META: &str = "CREATE TABLE IF NOT EXISTS ruststream_meta (name VARCHAR(100
 /// one that finds its work done when it is run again.
 ///
 /// A claim changes columns of fixed size that no index has. Names of queues are bytes: no collation takes two for one.
-const MIGRATIONS: [&str; 1] = ["CREATE TABLE IF NOT EXISTS ruststream_messages (
+const MIGRATIONS: [&str; 3] = ["CREATE TABLE IF NOT EXISTS ruststream_messages (
     id            BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,
     queue         VARBINARY(200) NOT NULL,
     state         TINYINT        NOT NULL DEFAULT 0,
@@ -38,7 +39,50 @@ const MIGRATIONS: [&str; 1] = ["CREATE TABLE IF NOT EXISTS ruststream_messages (
     dead_source   TEXT,
     dead_at       DATETIME(6),
     KEY ruststream_messages_due (queue, state, due_at)
-) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COMMENT='made by ruststream-sqlx'"];
+) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COMMENT='made by ruststream-sqlx'",
+"ALTER TABLE ruststream_messages
+    ADD COLUMN priority SMALLINT NOT NULL DEFAULT 0, ADD COLUMN unique_key VARBINARY(200), ADD COLUMN processed_at DATETIME(6),
+    ADD UNIQUE KEY ruststream_messages_unique (queue, unique_key)",
+"CREATE TABLE IF NOT EXISTS ruststream_groups (
+    queue VARBINARY(200) NOT NULL, name VARBINARY(200) NOT NULL, place VARBINARY(200) NOT NULL, PRIMARY KEY (queue, name)
+) ENGINE=InnoDB"];
+
+const FIFO_INDEX: &str = "CREATE INDEX ruststream_messages_key ON ruststream_messages (queue, state, message_key(100))";
+
+const PRIORITY_INDEX: &str =
+    "CREATE INDEX ruststream_messages_priority ON ruststream_messages (queue, state, priority, due_at)";
+
+/// The indexes that such claims need: names and statements.
+pub(super) fn indexes(choice: Choice) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let fifo = ("ruststream_messages_key", FIFO_INDEX);
+    let priority = ("ruststream_messages_priority", PRIORITY_INDEX);
+    let all = [(choice.fifo, fifo), (choice.priority, priority)];
+    all.into_iter().filter_map(|(needed, index)| needed.then_some(index))
+}
+
+/// What two that make the same index at once are told: the second finds it made.
+const INDEX_IS_THERE: u16 = 1061;
+
+/// What two that add the same columns at once, or one that died before it could write it down, are told.
+const COLUMN_IS_THERE: u16 = 1060;
+
+/// The unique key of a row is there.
+const DUPLICATE: u16 = 1062;
+
+/// Whether this says that the work is done.
+pub(super) fn is_done(error: &sqlx::Error) -> bool {
+    matches!(number(error), Some(INDEX_IS_THERE | COLUMN_IS_THERE))
+}
+
+/// Whether this says that the unique key of a row is there.
+pub(super) fn is_duplicate(error: &sqlx::Error) -> bool {
+    number(error) == Some(DUPLICATE)
+}
+
+fn number(error: &sqlx::Error) -> Option<u16> {
+    let error = error.as_database_error()?;
+    Some(error.try_downcast_ref::<MySqlDatabaseError>()?.number())
+}
 
 /// The version that the migrations lead to.
 const KNOWN: i64 = MIGRATIONS.len().cast_signed() as i64;
@@ -87,7 +131,10 @@ async fn run(connection: &mut MySqlConnection) -> Result<(), PrepareError> {
         if from == 0 {
             connection.execute(META).await?;
         }
-        connection.execute(statement).await?;
+        match connection.execute(statement).await {
+            Err(error) if is_done(&error) => {}
+            done => drop(done?),
+        }
         let to = from + 1;
         let record = format!("REPLACE INTO ruststream_meta (name, version) VALUES ('{TABLE}', {to})");
         connection.execute(AssertSqlSafe(record)).await?;

@@ -88,6 +88,21 @@ impl SqlxBroker<MySql> {
         self
     }
 
+    /// Sets how many connections there may be in all. Any number unless set; fewer than ten are refused at the start, since nine keep the
+    /// queues going however many handlers there are. The others are for the transactions of handlers and for locked rows, which
+    /// wait for one that is free.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.database.settings.max_connections = Some(connections);
+        self
+    }
+
+    /// Sets how many transactions the subscriptions by [row lock](Inbox::row_lock) may have open at once, each on a connection of
+    /// its own. Sixteen unless set, and at least one; a claim waits for one that is free.
+    pub fn lock_connections(mut self, connections: usize) -> Self {
+        self.database.settings.lock_connections = connections.max(1);
+        self
+    }
+
     /// Sets how long making a connection may take. Five seconds unless set.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.database.settings.connect_timeout = timeout;
@@ -122,7 +137,19 @@ impl Broker for SqlxBroker<MySql> {
     }
 
     fn source(&self, name: &str) -> Inbox {
-        Inbox::queue(name)
+        self.inbox(name)
+    }
+
+    fn check(&self) -> Result<(), TransportError> {
+        match &self.database {
+            MySql {
+                options: None, invalid, ..
+            } => Err(TransportError::new(
+                ErrorKind::Invalid,
+                invalid.clone().unwrap_or_default(),
+            )),
+            MySql { settings, .. } => settings.check(),
+        }
     }
 
     async fn connect(&self) -> Result<SqlxConnection, TransportError> {
@@ -139,6 +166,6 @@ impl Broker for SqlxBroker<MySql> {
         };
         let dialect = MySqlDialect::new(options.clone());
         let engine = server::open(dialect, settings.clone()).await?;
-        Ok(SqlxConnection::new(engine, self.max_payload))
+        SqlxConnection::open(engine, self.max_payload, &self.tables).await
     }
 }

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use ruststream::transport::TransportError;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgRow};
-use sqlx::{ConnectOptions, Connection, Executor};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
 use tokio::task::AbortHandle;
 
-use super::answers::store_and_tell;
+use super::answers::{LONGEST_DELAY, more, store_and_tell};
 use super::{error, listen, schema, statements};
 use crate::fetch::InboxRow;
-use crate::server::{Base, Connects, Dialect, Judgement, PrepareError};
+use crate::operation::NewRow;
+use crate::server::{Base, Connects, Dialect, Judgement, Locks, PrepareError};
+use crate::terms::Isolation;
 use crate::transaction::publish::sealed::{self, Rows};
 use crate::transaction::{Begins, Lends, Stores, extract};
 
@@ -42,15 +44,18 @@ impl PostgresDialect {
 
 /// A connection of one task.
 pub(crate) struct Link {
-    connection: PgConnection,
+    pub(super) connection: PgConnection,
     prepared: bool,
+    /// A transaction is open, and stays so.
+    within: bool,
 }
 
 impl Link {
     /// Runs a statement and answers its rows.
     pub(super) async fn rows(&mut self, sql: &'static str, arguments: PgArguments) -> Result<Vec<PgRow>, sqlx::Error> {
-        if self.prepared {
-            return self.connection.fetch_all(sqlx::query_with(sql, arguments)).await;
+        if self.prepared || self.within {
+            let query = sqlx::query_with(sql, arguments).persistent(self.prepared);
+            return self.connection.fetch_all(query).await;
         }
         // Preparing and running are two round trips, which a pooler keeps on one connection only within a transaction.
         self.connection.execute("BEGIN").await?;
@@ -63,8 +68,9 @@ impl Link {
 
     /// Runs a statement and answers how many rows it changed.
     pub(super) async fn change(&mut self, sql: &'static str, arguments: PgArguments) -> Result<u64, sqlx::Error> {
-        if self.prepared {
-            let done = self.connection.execute(sqlx::query_with(sql, arguments)).await?;
+        if self.prepared || self.within {
+            let query = sqlx::query_with(sql, arguments).persistent(self.prepared);
+            let done = self.connection.execute(query).await?;
             return Ok(done.rows_affected());
         }
         self.connection.execute("BEGIN").await?;
@@ -73,6 +79,11 @@ impl Link {
         let done = self.connection.execute(query).await;
         self.end(done.is_ok()).await?;
         Ok(done?.rows_affected())
+    }
+
+    /// Runs statements that have no values.
+    pub(super) async fn script(&mut self, sql: &str) -> Result<(), sqlx::Error> {
+        self.connection.execute(AssertSqlSafe(sql)).await.map(drop)
     }
 
     async fn end(&mut self, well: bool) -> Result<(), sqlx::Error> {
@@ -93,6 +104,7 @@ impl Connects for PostgresDialect {
         Ok(Link {
             connection,
             prepared: self.prepared,
+            within: false,
         })
     }
 
@@ -125,6 +137,65 @@ impl Connects for PostgresDialect {
 
 impl Dialect for PostgresDialect {}
 
+impl Locks for PostgresDialect {
+    async fn lock_rows(link: &mut Link, rows: &[(i64, i64)]) -> Result<Vec<i64>, sqlx::Error> {
+        link.lock("", rows).await
+    }
+
+    async fn go_on(link: &mut Link, rows: &[(i64, i64)], lease: Option<i64>) -> Result<Vec<i64>, sqlx::Error> {
+        let extend = lease.map(|lease| {
+            format!(
+                "UPDATE ruststream_messages SET lease_until = now() + {lease} * interval '1 millisecond' WHERE {};",
+                held(rows)
+            )
+        });
+        let before = format!("{} COMMIT;", extend.unwrap_or_default());
+        link.lock(&before, rows).await
+    }
+
+    async fn end(link: &mut Link) -> Result<(), sqlx::Error> {
+        link.within = false;
+        link.script("COMMIT").await
+    }
+
+    async fn try_lock(link: &mut Link, names: &[String]) -> Result<Vec<bool>, sqlx::Error> {
+        let query = sqlx::query(statements::TRY_LOCK).bind(names).persistent(link.prepared);
+        let rows = link.connection.fetch_all(query).await?;
+        rows.iter().map(|row| row.try_get(0)).collect()
+    }
+
+    async fn unlock(link: &mut Link, names: &[String]) -> Result<(), sqlx::Error> {
+        let query = sqlx::query(statements::UNLOCK).bind(names).persistent(link.prepared);
+        link.connection.execute(query).await.map(drop)
+    }
+}
+
+impl Link {
+    /// Begins a transaction and locks rows, in one round trip with what comes before it.
+    async fn lock(&mut self, before: &str, rows: &[(i64, i64)]) -> Result<Vec<i64>, sqlx::Error> {
+        let plan = if self.prepared { "" } else { statements::PLAN_WITHIN };
+        let text = format!(
+            "{before} BEGIN; {plan}{}SELECT id FROM ruststream_messages WHERE {} ORDER BY id FOR UPDATE SKIP LOCKED",
+            if plan.is_empty() { "" } else { "; " },
+            held(rows)
+        );
+        self.within = true;
+        let rows = self.connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(text))).await?;
+        rows.iter().map(|row| row.try_get(0)).collect()
+    }
+}
+
+/// The condition that finds rows by ids and tokens.
+fn held(rows: &[(i64, i64)]) -> String {
+    let pairs: Vec<String> = rows.iter().map(|(id, token)| format!("({id},{token})")).collect();
+    let ids: Vec<String> = rows.iter().map(|(id, _)| id.to_string()).collect();
+    format!(
+        "id = ANY ('{{{}}}'::bigint[]) AND (id, token) IN ({})",
+        ids.join(","),
+        pairs.join(",")
+    )
+}
+
 impl Begins for PostgresDialect {
     type Raw = PgConnection;
 
@@ -132,13 +203,32 @@ impl Begins for PostgresDialect {
         self.options.connect().await
     }
 
-    async fn begin(raw: &mut PgConnection) -> Result<(), sqlx::Error> {
-        raw.execute("BEGIN").await.map(drop)
+    async fn begin(raw: &mut PgConnection, isolation: Option<Isolation>) -> Result<(), sqlx::Error> {
+        let begin = match isolation {
+            None => "BEGIN".to_owned(),
+            Some(isolation) => format!("BEGIN ISOLATION LEVEL {}", isolation.words()),
+        };
+        raw.execute(AssertSqlSafe(begin)).await.map(drop)
     }
 
-    async fn ack(raw: &mut PgConnection, id: i64, token: i64) -> Result<bool, sqlx::Error> {
-        let ack = sqlx::query(statements::ACK_ONE).bind(id).bind(token);
+    async fn ack(raw: &mut PgConnection, id: i64, token: i64, keep: Option<i64>) -> Result<bool, sqlx::Error> {
+        let ack = match keep {
+            None => sqlx::query(statements::ACK_ONE).bind(id).bind(token),
+            Some(keep) => sqlx::query(statements::KEEP)
+                .bind([id])
+                .bind([token])
+                .bind([keep.min(LONGEST_DELAY)]),
+        };
         Ok(raw.execute(ack).await?.rows_affected() == 1)
+    }
+
+    async fn lock(raw: &mut PgConnection, id: i64, token: i64) -> Result<bool, sqlx::Error> {
+        let lock = sqlx::query(statements::LOCK_ONE).bind(id).bind(token);
+        Ok(raw.fetch_optional(lock).await?.is_some())
+    }
+
+    async fn store(raw: &mut PgConnection, rows: &[NewRow]) -> Result<(), sqlx::Error> {
+        store(raw, rows).await
     }
 
     async fn commit(raw: &mut PgConnection) -> Result<(), sqlx::Error> {
@@ -152,21 +242,28 @@ impl Begins for PostgresDialect {
 
 impl Stores for PgConnection {
     async fn store(&mut self, Rows(rows): Rows) -> Result<(), TransportError> {
-        let mut wake: Vec<Arc<str>> = rows.iter().map(|row| Arc::clone(&row.queue)).collect();
-        wake.sort_unstable();
-        wake.dedup();
-        let storing = async {
-            let values = store_and_tell(&rows, "", &wake)?;
-            self.execute(sqlx::query_with(statements::STORE_AND_TELL, values)).await
-        };
-        match storing.await {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                let judged = error::judge(&error);
-                Err(TransportError::new(judged.kind, judged.text).with_cause(error))
-            }
-        }
+        store(self, &rows).await.map_err(|error| {
+            let judged = error::judge(&error);
+            TransportError::new(judged.kind, judged.text).with_cause(error)
+        })
     }
+}
+
+/// Stores rows inside someone's transaction; who waits for them is told when it commits.
+async fn store(connection: &mut PgConnection, rows: &[NewRow]) -> Result<(), sqlx::Error> {
+    let mut wake: Vec<Arc<str>> = rows.iter().map(|row| Arc::clone(&row.queue)).collect();
+    wake.sort_unstable();
+    wake.dedup();
+    if rows.iter().all(|row| row.extras.is_none()) {
+        let values = store_and_tell(rows, "", &wake)?;
+        let store = sqlx::query_with(statements::STORE_AND_TELL, values);
+        return connection.execute(store).await.map(drop);
+    }
+    let store = sqlx::query_with(statements::STORE_MORE, more(rows)?);
+    connection.execute(store).await?;
+    let wake: Vec<&str> = wake.iter().map(|queue| &**queue).collect();
+    let tell = sqlx::query(statements::TELL).bind("").bind(wake);
+    connection.execute(tell).await.map(drop)
 }
 
 impl sealed::Sealed for PgConnection {}
@@ -175,7 +272,7 @@ impl extract::sealed::Sealed for super::Postgres {}
 impl Lends for super::Postgres {
     type Connection = PgConnection;
 
-    async fn borrow(row: &InboxRow, attempt: u32) -> Result<extract::sealed::Borrowed<PgConnection>, TransportError> {
-        extract::borrow::<PostgresDialect>(row, attempt).await
+    async fn borrow(row: &InboxRow) -> Result<extract::sealed::Borrowed<PgConnection>, TransportError> {
+        extract::borrow::<PostgresDialect>(row).await
     }
 }

@@ -7,5 +7,6 @@ mod listen;
 mod schema;
 mod settings;
 mod statements;
+mod tables;
 
 pub use settings::Postgres;

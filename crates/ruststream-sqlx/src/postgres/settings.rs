@@ -93,6 +93,21 @@ impl SqlxBroker<Postgres> {
         self
     }
 
+    /// Sets how many connections there may be in all. Any number unless set; fewer than ten are refused at the start, since nine keep the
+    /// queues going however many handlers there are. The others are for the transactions of handlers and for locked rows, which
+    /// wait for one that is free.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.database.settings.max_connections = Some(connections);
+        self
+    }
+
+    /// Sets how many transactions the subscriptions by [row lock](Inbox::row_lock) may have open at once, each on a connection of
+    /// its own. Sixteen unless set, and at least one; a claim waits for one that is free.
+    pub fn lock_connections(mut self, connections: usize) -> Self {
+        self.database.settings.lock_connections = connections.max(1);
+        self
+    }
+
     /// Sets how long making a connection may take. Five seconds unless set.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.database.settings.connect_timeout = timeout;
@@ -162,7 +177,7 @@ impl Broker for SqlxBroker<Postgres> {
     }
 
     fn source(&self, name: &str) -> Inbox {
-        Inbox::queue(name)
+        self.inbox(name)
     }
 
     fn check(&self) -> Result<(), TransportError> {
@@ -170,7 +185,7 @@ impl Broker for SqlxBroker<Postgres> {
             Postgres {
                 options: None, invalid, ..
             } => Err(unusable(invalid.as_deref())),
-            _ => Ok(()),
+            Postgres { settings, .. } => settings.check(),
         }
     }
 
@@ -188,6 +203,6 @@ impl Broker for SqlxBroker<Postgres> {
         };
         let dialect = PostgresDialect::new(options.clone(), *prepared, *notifications, *trigger);
         let engine = server::open(dialect, settings.clone()).await?;
-        Ok(SqlxConnection::new(engine, self.max_payload))
+        SqlxConnection::open(engine, self.max_payload, &self.tables).await
     }
 }

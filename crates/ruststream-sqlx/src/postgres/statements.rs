@@ -14,14 +14,92 @@ pub(super) const PLAN_WITHIN: &str = "SET LOCAL enable_seqscan = off; SET LOCAL 
 ///
 /// `ctid` names the rows without a second search: they are locked by then and stay where they are. Rows that someone locks are
 /// passed by, so that it never waits, and no deadlock has it as a part.
-pub(super) const CLAIM: &str = "
+macro_rules! claim {
+    ($rows:expr) => {
+        concat!(
+            "
     UPDATE ruststream_messages
     SET lease_until = now() + $3 * interval '1 millisecond', unfinished = token <> 0, token = $4, attempt = attempt + 1
-    WHERE ctid = ANY (ARRAY (
+    WHERE ctid = ANY (ARRAY (",
+            $rows,
+            "))
+    RETURNING id, due_at, attempt, unfinished, published_at, key, headers, payload, priority"
+        )
+    };
+}
+
+/// Rows that are due and that no one holds, by their places. `$extra` narrows them further.
+macro_rules! due {
+    ($extra:expr, $order:literal) => {
+        concat!(
+            "SELECT m.ctid FROM ruststream_messages AS m
+             WHERE m.queue = $1 AND m.state = 0 AND m.due_at <= now() AND m.lease_until <= now()",
+            $extra,
+            " ORDER BY ",
+            $order,
+            "m.due_at, m.id LIMIT $2 FOR UPDATE OF m SKIP LOCKED"
+        )
+    };
+}
+
+/// Those with a priority, then those without.
+macro_rules! by_priority {
+    ($extra:expr) => {
+        concat!(
+            "SELECT q.ctid FROM (
+             SELECT u.ctid FROM (",
+            due!(concat!(" AND m.priority > 0", $extra), "m.priority DESC, "),
+            ") AS u UNION ALL SELECT n.ctid FROM (",
+            due!(concat!(" AND m.priority = 0", $extra), ""),
+            ") AS n) AS q LIMIT $2"
+        )
+    };
+}
+
+/// No other of its key is in hand, or comes before it.
+macro_rules! first_of_its_key {
+    () => {
+        " AND (m.key IS NULL OR NOT EXISTS (
+            SELECT FROM ruststream_messages AS e
+            WHERE e.queue = m.queue AND e.key = m.key AND e.state = 0 AND e.id <> m.id
+            AND (e.lease_until > now() OR (e.id < m.id AND (e.attempt > 0 OR e.due_at <= now())))))"
+    };
+}
+
+pub(super) const CLAIM: &str = claim!(due!("", ""));
+pub(super) const CLAIM_FIFO: &str = claim!(due!(first_of_its_key!(), ""));
+pub(super) const CLAIM_BY_PRIORITY: &str = claim!(by_priority!(""));
+pub(super) const CLAIM_FIFO_BY_PRIORITY: &str = claim!(by_priority!(first_of_its_key!()));
+
+/// Gives messages that are due to the groups of their queue, in order. Queue, limit.
+pub(super) const SHARE: &str = "
+    WITH taken AS (
+        DELETE FROM ruststream_messages WHERE ctid = ANY (ARRAY (
+            SELECT ctid FROM ruststream_messages
+            WHERE queue = $1 AND state = 0 AND due_at <= now() AND lease_until <= now()
+            ORDER BY due_at, id LIMIT $2 FOR UPDATE SKIP LOCKED))
+        RETURNING *)
+    INSERT INTO ruststream_messages (queue, due_at, published_at, attempt, priority, unique_key, key, headers, payload)
+    SELECT g.place, t.due_at, t.published_at, t.attempt, t.priority, t.unique_key, t.key, t.headers, t.payload
+    FROM taken AS t JOIN ruststream_groups AS g ON g.queue = t.queue ORDER BY t.due_at, t.id
+    ON CONFLICT (queue, unique_key) WHERE unique_key IS NOT NULL DO NOTHING";
+
+/// Queue, group, its place.
+pub(super) const JOIN_GROUP: &str =
+    "INSERT INTO ruststream_groups (queue, name, place) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+
+/// Queue, limit.
+pub(super) const PRUNE: &str = "
+    DELETE FROM ruststream_messages WHERE ctid = ANY (ARRAY (
+        SELECT ctid FROM ruststream_messages WHERE queue = $1 AND state = 2 AND due_at <= now()
+        ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED))";
+
+/// Queue, how long dead letters stay in ms, limit.
+pub(super) const PRUNE_DEAD: &str = "
+    DELETE FROM ruststream_messages WHERE ctid = ANY (ARRAY (
         SELECT ctid FROM ruststream_messages
-        WHERE queue = $1 AND state = 0 AND due_at <= now() AND lease_until <= now()
-        ORDER BY due_at, id LIMIT $2 FOR UPDATE SKIP LOCKED))
-    RETURNING id, due_at, attempt, unfinished, published_at, key, headers, payload";
+        WHERE queue = $1 AND state = 1 AND dead_at < now() - $2 * interval '1 millisecond'
+        ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED))";
 
 /// When the first row of each queue is due that no one holds, and the time now. Queues.
 pub(super) const PEEK: &str = "
@@ -36,6 +114,45 @@ pub(super) const ACK: &str = "
 
 /// Id, token.
 pub(super) const ACK_ONE: &str = "DELETE FROM ruststream_messages WHERE id = $1 AND token = $2";
+
+/// Ids, tokens, how long they stay in ms.
+pub(super) const KEEP: &str = "
+    UPDATE ruststream_messages AS m
+    SET state = 2, token = 0, lease_until = '-infinity', processed_at = now(), due_at = now() + s.keep * interval '1 millisecond'
+    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS s (id, token, keep) WHERE m.id = s.id AND m.token = s.token";
+
+/// Ids, tokens, how long they stay in ms or null; then the replies, a list for each column: whose ids, queues, delays, keys, headers, payloads.
+/// Answers how many were held: what was not is not answered.
+pub(super) const ANSWER: &str = "
+    WITH asked AS (SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS s (id, token, keep)),
+    gone AS (
+        DELETE FROM ruststream_messages AS m USING asked AS s
+        WHERE s.keep IS NULL AND m.id = s.id AND m.token = s.token RETURNING m.id),
+    done AS (
+        UPDATE ruststream_messages AS m
+        SET state = 2, token = 0, lease_until = '-infinity', processed_at = now(),
+            due_at = now() + s.keep * interval '1 millisecond'
+        FROM asked AS s WHERE s.keep IS NOT NULL AND m.id = s.id AND m.token = s.token RETURNING m.id),
+    held AS (SELECT id FROM gone UNION ALL SELECT id FROM done),
+    stored AS (
+        INSERT INTO ruststream_messages (queue, due_at, priority, unique_key, key, headers, payload)
+        SELECT r.queue, coalesce(timestamptz 'epoch' + r.run_at * interval '1 millisecond', now() + r.delay * interval '1 millisecond'),
+               r.priority, r.unique_key, r.key, r.headers, r.payload
+        FROM unnest($4::bigint[], $5::text[], $6::bigint[], $7::bytea[], $8::bytea[], $9::bytea[], $10::bigint[], $11::smallint[],
+                    $12::text[])
+             WITH ORDINALITY AS r (id, queue, delay, key, headers, payload, run_at, priority, unique_key, n)
+        JOIN held ON held.id = r.id ORDER BY r.n
+        ON CONFLICT (queue, unique_key) WHERE unique_key IS NOT NULL DO NOTHING)
+    SELECT count(*) FROM held";
+
+/// Ids, tokens, how long to leave them alone in ms.
+pub(super) const DEFER: &str = "
+    UPDATE ruststream_messages AS m
+    SET token = 0, lease_until = now() + s.delay * interval '1 millisecond', attempt = greatest(m.attempt - 1, 0)
+    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS s (id, token, delay) WHERE m.id = s.id AND m.token = s.token";
+
+/// Id, token.
+pub(super) const LOCK_ONE: &str = "SELECT 1 FROM ruststream_messages WHERE id = $1 AND token = $2 FOR UPDATE";
 
 /// Ids, tokens.
 pub(super) const RELEASE: &str = "
@@ -76,6 +193,16 @@ pub(super) const STORE: &str = "
 pub(super) const STORE_ONE: &str = "
     INSERT INTO ruststream_messages (queue, due_at, key, headers, payload)
     VALUES ($1, now() + $2 * interval '1 millisecond', $3, $4, $5)";
+
+/// As `STORE`, of rows that have more: then times in ms since 1970, priorities, unique keys. Answers the queues and unique keys of
+/// what is new.
+pub(super) const STORE_MORE: &str = "
+    INSERT INTO ruststream_messages (queue, due_at, key, headers, payload, priority, unique_key)
+    SELECT queue, coalesce(timestamptz 'epoch' + run_at * interval '1 millisecond', now() + delay * interval '1 millisecond'),
+           key, headers, payload, priority, unique_key
+    FROM unnest($1::text[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bigint[], $7::smallint[], $8::text[])
+         WITH ORDINALITY AS s (queue, delay, key, headers, payload, run_at, priority, unique_key, n) ORDER BY n
+    ON CONFLICT (queue, unique_key) WHERE unique_key IS NOT NULL DO NOTHING RETURNING queue, unique_key";
 
 /// As `STORE`, and tells of queues. Then: tag, queues to tell of.
 pub(super) const STORE_AND_TELL: &str = "
@@ -169,5 +296,21 @@ pub(super) const COUNTS: &str = "
            count(*) FILTER (WHERE due_at > now() AND lease_until <= now()),
            (SELECT count(*) FROM ruststream_messages WHERE queue = $1 AND state = 1)
     FROM ruststream_messages WHERE queue = $1 AND state = 0";
+
+/// Names. The key of a lock is `hashtextextended('SCHEMA/NAME', 0)`, with the schema of the table.
+pub(super) const TRY_LOCK: &str = "
+    SELECT pg_try_advisory_lock(hashtextextended(s.nspname || '/' || n.name, 0))
+    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS s ON s.oid = c.relnamespace,
+         unnest($1::text[]) WITH ORDINALITY AS n (name, place)
+    WHERE c.oid = 'ruststream_messages'::regclass ORDER BY n.place";
+
+/// Names.
+pub(super) const UNLOCK: &str = "
+    SELECT pg_advisory_unlock(hashtextextended(s.nspname || '/' || n.name, 0))
+    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS s ON s.oid = c.relnamespace, unnest($1::text[]) AS n (name)
+    WHERE c.oid = 'ruststream_messages'::regclass";
+
+/// Name of an index.
+pub(super) const HAS_INDEX: &str = "SELECT 1 FROM pg_catalog.pg_class WHERE oid = to_regclass($1)";
 
 pub(super) const PING: &str = "SELECT 1";

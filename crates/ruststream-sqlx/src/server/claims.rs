@@ -8,13 +8,16 @@ use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 
 use super::waiting::{Ready, Waiting};
-use super::{Base, Dialect, Link, Peek};
+use super::{Base, Dialect, Link, News, Peek, Share};
 use crate::engine::{Counters, Outlet};
-use crate::error::Failure;
+use crate::error::{Failure, Trouble};
 use crate::operation::{Claim, Claimed, Decoded, Operation, Part, Settlement};
 
 /// In how many milliseconds to look again for a row that is due and locked.
 const HELD: i64 = 20;
+
+/// The same for a row that waits for others of its key: this process is told when one of its own is settled.
+const IN_ORDER: i64 = 100;
 
 pub(super) struct Claims<D: Dialect> {
     base: Arc<Base<D>>,
@@ -97,7 +100,17 @@ impl<D: Dialect> Claims<D> {
         if claim.reply.is_closed() {
             return;
         }
-        let seen = self.base.news.count(&claim.queue);
+        let seen = seen(&self.base.news, &claim);
+        if let Some(queue) = &claim.shared
+            && let Err(trouble) = self.share(queue).await
+        {
+            let failure = trouble.into_failure();
+            let _ = claim.reply.send(Err(failure.clone()));
+            if failure.lost {
+                self.fail_all(&failure);
+            }
+            return;
+        }
         Counters::count(&self.base.counters.claims);
         let mut decoded = match self.link.run(&claim).await {
             Ok(decoded) => decoded,
@@ -131,6 +144,17 @@ impl<D: Dialect> Claims<D> {
         self.hand_over(claim, decoded);
     }
 
+    /// Gives what a queue has to its groups, whoever of them comes first.
+    async fn share(&mut self, queue: &Arc<str>) -> Result<(), Trouble> {
+        const BATCH: i64 = 256;
+        let shared = self.link.run(&Share { queue, limit: BATCH }).await?;
+        if shared > 0 {
+            // The other groups of this process: no one knows which they are.
+            self.base.news.tell_all();
+        }
+        Ok(())
+    }
+
     fn hand_over(&self, claim: Claim, decoded: Decoded) {
         let Claim {
             queue, token, reply, ..
@@ -148,19 +172,20 @@ impl<D: Dialect> Claims<D> {
 
     /// Lets a claim wait that found nothing, unless there were news meanwhile.
     async fn let_wait(&mut self, claim: Claim, seen: u64) {
-        if self.base.news.count(&claim.queue) != seen {
+        if self::seen(&self.base.news, &claim) != seen {
             self.ready.push_back(Ready::new(claim));
             return;
         }
         let peek = Peek {
-            queues: vec![Arc::clone(&claim.queue)],
+            queues: claim.shared.iter().chain([&claim.queue]).map(Arc::clone).collect(),
         };
         match self.link.run(&peek).await {
-            Ok(dues) => match dues.first() {
-                // What is due and was not claimed is held by someone's transaction.
-                Some(Some(due)) => self.waiting.add(claim, seen, Some((*due).max(HELD))),
-                _ => self.waiting.add(claim, seen, None),
-            },
+            Ok(dues) => {
+                // What is due and was not claimed is held by someone's transaction, or has to wait for others of its key.
+                let soonest = if claim.choice.fifo { IN_ORDER } else { HELD };
+                let due = dues.into_iter().flatten().min().map(|due| due.max(soonest));
+                self.waiting.add(claim, seen, due);
+            }
             Err(trouble) => {
                 let failure = trouble.into_failure();
                 let _ = claim.reply.send(Err(failure.clone()));
@@ -173,6 +198,7 @@ impl<D: Dialect> Claims<D> {
         self.outlet.notify(Operation::Settle(Settlement {
             queue: Arc::clone(queue),
             parts,
+            frees: false,
             reply: None,
         }));
     }
@@ -185,4 +211,10 @@ impl<D: Dialect> Claims<D> {
             let _ = claim.reply.send(Err(failure.clone()));
         }
     }
+}
+
+/// A number that changes whenever there may be something for this claim.
+fn seen(news: &News, claim: &Claim) -> u64 {
+    let shared = claim.shared.as_ref().map_or(0, |queue| news.count(queue));
+    news.count(&claim.queue).wrapping_add(shared)
 }

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use ruststream::transport::{DeadLetter, ErrorKind};
 use tokio::task::AbortHandle;
 
-use super::Base;
+use super::{Base, Locks};
 use crate::dead_letters::{DeadMessage, QueueCounts};
 use crate::error::Failure;
-use crate::operation::{Administer, Claim, Decoded, LostRow, NewRow, Part, Which};
+use crate::operation::{
+    Administer, Answered, Claim, Decoded, LostRow, Needs, NewRow, Part, PruneBatch, RetryRow, Which,
+};
+use crate::table::{TableAnswer, TableWork};
 use crate::transaction::Begins;
 
 /// Something asked of a server: one statement, or a few that belong together.
@@ -70,7 +73,12 @@ pub(crate) trait Dialect:
     + Answers<Which>
     + Answers<Count>
     + Answers<Ping>
+    + Answers<Needs>
+    + Answers<PruneBatch>
+    + Answers<TableWork>
+    + for<'a> Answers<Share<'a>>
     + Begins
+    + Locks
 {
 }
 
@@ -115,6 +123,11 @@ impl Request for Peek {
 /// Rows that end the same way, by ascending id. Answers how many of them were held under their tokens.
 pub(crate) enum SettleRows {
     Ack(Vec<(i64, i64)>),
+    /// With the milliseconds that they stay.
+    Keep(Vec<(i64, i64, i64)>),
+    Answer(Vec<Answered>),
+    /// With the delay in milliseconds.
+    Defer(Vec<(i64, i64, i64)>),
     Release(Vec<(i64, i64)>),
     /// With the attempts made.
     Return(Vec<(i64, i64, u32)>),
@@ -132,23 +145,34 @@ impl SettleRows {
     pub(super) fn sort(parts: Vec<Part>) -> Vec<Self> {
         let (mut acks, mut releases, mut returns) = (Vec::new(), Vec::new(), Vec::new());
         let (mut retries, mut dead) = (Vec::new(), Vec::new());
+        let (mut keeps, mut answers, mut defers) = (Vec::new(), Vec::new(), Vec::new());
+        let with_delay = |row: RetryRow| (row.id, row.token, row.after);
         for part in parts {
             match part {
                 Part::Ack { token, ids, .. } => acks.extend(ids.into_iter().map(|id| (id, token))),
+                Part::Keep { token, ids, keep } => keeps.extend(ids.into_iter().map(|id| (id, token, keep))),
+                Part::Answer(answered) => answers.push(answered),
+                Part::Defer(rows) => defers.extend(rows.into_iter().map(with_delay)),
                 Part::Release { token, ids } => releases.extend(ids.into_iter().map(|id| (id, token))),
                 Part::Return { id, token, attempts } => returns.push((id, token, attempts)),
-                Part::Retry(rows) => retries.extend(rows.into_iter().map(|row| (row.id, row.token, row.after))),
+                Part::Retry(rows) => retries.extend(rows.into_iter().map(with_delay)),
                 Part::Dead { id, token, letter } => dead.push((id, token, letter)),
             }
         }
         // Every statement locks in this order, so that no two wait for each other.
         acks.sort_unstable();
+        keeps.sort_unstable();
+        answers.sort_unstable_by_key(|row| (row.id, row.token));
+        defers.sort_unstable();
         releases.sort_unstable();
         returns.sort_unstable();
         retries.sort_unstable();
         dead.sort_unstable_by_key(|(id, token, _)| (*id, *token));
         let all = [
             Self::Ack(acks),
+            Self::Keep(keeps),
+            Self::Answer(answers),
+            Self::Defer(defers),
             Self::Release(releases),
             Self::Return(returns),
             Self::Retry(retries),
@@ -161,7 +185,8 @@ impl SettleRows {
         match self {
             Self::Ack(rows) | Self::Release(rows) => rows.len(),
             Self::Return(rows) => rows.len(),
-            Self::Retry(rows) => rows.len(),
+            Self::Retry(rows) | Self::Keep(rows) | Self::Defer(rows) => rows.len(),
+            Self::Answer(rows) => rows.len(),
             Self::Dead(rows) => rows.len(),
         }
     }
@@ -171,20 +196,29 @@ impl SettleRows {
         match self {
             Self::Ack(rows) | Self::Release(rows) => rows.clone(),
             Self::Return(rows) => rows.iter().map(|(id, token, _)| (*id, *token)).collect(),
-            Self::Retry(rows) => rows.iter().map(|(id, token, _)| (*id, *token)).collect(),
+            Self::Retry(rows) | Self::Keep(rows) | Self::Defer(rows) => {
+                rows.iter().map(|(id, token, _)| (*id, *token)).collect()
+            }
+            Self::Answer(rows) => rows.iter().map(|row| (row.id, row.token)).collect(),
             Self::Dead(rows) => rows.iter().map(|(id, token, _)| (*id, *token)).collect(),
         }
     }
 
     /// Whether the rows can be claimed again afterwards.
     pub(super) fn come_again(&self) -> bool {
-        matches!(self, Self::Release(_) | Self::Return(_) | Self::Retry(_))
+        matches!(
+            self,
+            Self::Release(_) | Self::Return(_) | Self::Retry(_) | Self::Defer(_)
+        )
     }
 
     /// Each row by itself.
     pub(super) fn singly(self) -> Vec<Self> {
         match self {
             Self::Ack(rows) => rows.into_iter().map(|row| Self::Ack(vec![row])).collect(),
+            Self::Keep(rows) => rows.into_iter().map(|row| Self::Keep(vec![row])).collect(),
+            Self::Answer(rows) => rows.into_iter().map(|row| Self::Answer(vec![row])).collect(),
+            Self::Defer(rows) => rows.into_iter().map(|row| Self::Defer(vec![row])).collect(),
             Self::Release(rows) => rows.into_iter().map(|row| Self::Release(vec![row])).collect(),
             Self::Return(rows) => rows.into_iter().map(|row| Self::Return(vec![row])).collect(),
             Self::Retry(rows) => rows.into_iter().map(|row| Self::Retry(vec![row])).collect(),
@@ -200,8 +234,33 @@ pub(crate) struct Store<'a> {
     pub(crate) wake: &'a [Arc<str>],
 }
 
+/// Answers the places of those whose unique key was there.
 impl Request for Store<'_> {
-    type Answer = ();
+    type Answer = Vec<usize>;
+}
+
+/// Makes indexes, or finds them; writes a group down. Answers the statements of indexes that are missing.
+impl Request for Needs {
+    type Answer = Vec<&'static str>;
+}
+
+impl Request for TableWork {
+    type Answer = TableAnswer;
+}
+
+/// Answers how many rows it deleted.
+impl Request for PruneBatch {
+    type Answer = u64;
+}
+
+/// Gives messages of a queue that are due to its groups: each a copy. Answers how many it moved.
+pub(crate) struct Share<'a> {
+    pub(crate) queue: &'a str,
+    pub(crate) limit: i64,
+}
+
+impl Request for Share<'_> {
+    type Answer = u64;
 }
 
 /// Tells other processes that queues have new rows.

@@ -6,7 +6,9 @@ use tokio::sync::mpsc;
 
 use super::{Base, Count, Dialect, Link, Ping, Renewals};
 use crate::error::Trouble;
-use crate::operation::{Administration, Letters, Operation, Renewal};
+use crate::operation::{
+    Administration, Letters, Needs, Opening, Operation, PruneBatch, Pruning, Renewal, Reply, answer_pruning,
+};
 
 pub(super) async fn run<D: Dialect>(base: Arc<Base<D>>, mut receiver: mpsc::Receiver<Operation>) {
     let mut link = Link::new(Arc::clone(&base));
@@ -33,6 +35,12 @@ pub(super) async fn run<D: Dialect>(base: Arc<Base<D>>, mut receiver: mpsc::Rece
             Operation::Count { queue, reply } => {
                 let _ = reply.send(patient.run(&Count(queue)).await.map_err(Trouble::into_failure));
             }
+            Operation::Open(Opening { mut needs, reply }) => {
+                needs.make = base.settings.migrate;
+                let opened = patient.run(&needs).await.map_err(Trouble::into_failure);
+                let _ = reply.send(opened.and_then(|missing| Needs::check(&base.settings.label, &missing)));
+            }
+            Operation::Prune(Pruning { batch, reply }) => prune(&mut patient, &batch, reply).await,
             Operation::Close { reply } => {
                 closing = Some(reply);
                 break;
@@ -47,4 +55,22 @@ pub(super) async fn run<D: Dialect>(base: Arc<Base<D>>, mut receiver: mpsc::Rece
     if let Some(reply) = closing {
         let _ = reply.send(Ok(()));
     }
+}
+
+/// Deletes a batch after the other, until one is not full.
+async fn prune<D: Dialect>(link: &mut Link<D>, batch: &PruneBatch, reply: Option<Reply<u64>>) {
+    let mut pruned = 0;
+    let done = loop {
+        match link.run(batch).await {
+            Ok(deleted) => {
+                pruned += deleted;
+                if deleted < batch.limit.unsigned_abs() {
+                    break Ok(pruned);
+                }
+                tokio::task::yield_now().await;
+            }
+            Err(trouble) => break Err(trouble.into_failure()),
+        }
+    };
+    answer_pruning(&batch.queue, done, reply);
 }

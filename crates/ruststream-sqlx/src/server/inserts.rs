@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Base, Dialect, Link, Store, Wake};
 use crate::engine::give_way;
-use crate::error::{Failure, Trouble};
-use crate::operation::{Insert, NewRow, Operation};
+use crate::error::Trouble;
+use crate::operation::{Insert, Inserted, NewRow, Operation};
 
 /// The most rows in one statement.
 const ROWS: usize = 1_024;
@@ -69,6 +69,8 @@ impl<D: Dialect> Inserts<D> {
             for operation in arrived.drain(..) {
                 match operation {
                     Operation::Insert(insert) => inserts.push(insert),
+                    // At the end of the window that begins now.
+                    Operation::Tell { queues } => self.owe(&queues),
                     Operation::Close { reply } => closing = Some(reply),
                     _ => {}
                 }
@@ -86,27 +88,31 @@ impl<D: Dialect> Inserts<D> {
     async fn store_all(&mut self, mut inserts: Vec<Insert>) {
         let counts: Vec<usize> = inserts.iter().map(|insert| insert.rows.len()).collect();
         let rows: Vec<NewRow> = inserts.iter_mut().flat_map(|insert| insert.rows.drain(..)).collect();
-        let mut failures: Vec<(usize, Failure)> = Vec::new();
+        let mut done = Inserted::default();
         let mut start = 0;
         while start < rows.len() {
             let end = start + statement_size(&rows[start..]);
-            self.store(&rows, start, end, &mut failures).await;
+            self.store(&rows, start, end, &mut done).await;
             start = end;
         }
         let mut start = 0;
-        let mut failures = failures.into_iter().peekable();
+        let mut failures = done.failed.into_iter().peekable();
+        let mut duplicates = done.duplicates.into_iter().peekable();
         for (insert, count) in inserts.into_iter().zip(counts) {
             let end = start + count;
-            let mut failed = Vec::new();
+            let mut its = Inserted::default();
             while let Some((position, failure)) = failures.next_if(|(position, _)| *position < end) {
-                failed.push((position - start, failure));
+                its.failed.push((position - start, failure));
             }
-            let _ = insert.reply.send(Ok(failed));
+            while let Some(position) = duplicates.next_if(|position| *position < end) {
+                its.duplicates.push(position - start);
+            }
+            let _ = insert.reply.send(Ok(its));
             start = end;
         }
     }
 
-    async fn store(&mut self, rows: &[NewRow], start: usize, end: usize, failures: &mut Vec<(usize, Failure)>) {
+    async fn store(&mut self, rows: &[NewRow], start: usize, end: usize, done: &mut Inserted) {
         let group = &rows[start..end];
         let queues = distinct(group);
         let wake = self.whom_to_tell(&queues);
@@ -124,20 +130,28 @@ impl<D: Dialect> Inserts<D> {
             stored = self.link.run(&Store { rows: group, wake: &[] }).await;
         }
         match stored {
-            Ok(()) => self.stored(&queues),
+            Ok(duplicates) => {
+                self.stored(&queues);
+                done.duplicates
+                    .extend(duplicates.into_iter().map(|offset| start + offset));
+            }
             Err(Trouble::Refused(_)) if group.len() > 1 => {
                 // One of them is at fault: the others come through by themselves.
                 for (offset, row) in group.iter().enumerate() {
                     let row = std::slice::from_ref(row);
                     match self.link.run(&Store { rows: row, wake: &[] }).await {
-                        Ok(()) => self.stored(&distinct(row)),
-                        Err(trouble) => failures.push((start + offset, trouble.into_failure())),
+                        Ok(duplicates) => {
+                            self.stored(&distinct(row));
+                            done.duplicates.extend(duplicates.iter().map(|_| start + offset));
+                        }
+                        Err(trouble) => done.failed.push((start + offset, trouble.into_failure())),
                     }
                 }
             }
             Err(trouble) => {
                 let failure = trouble.into_failure();
-                failures.extend((start..end).map(|position| (position, failure.clone())));
+                done.failed
+                    .extend((start..end).map(|position| (position, failure.clone())));
             }
         }
     }
@@ -170,10 +184,10 @@ impl<D: Dialect> Inserts<D> {
 
     /// Others are told of these queues when the window ends.
     fn owe(&mut self, queues: &[Arc<str>]) {
+        let at = Instant::now();
         for queue in queues {
-            if let Some(told) = self.told.get_mut(queue) {
-                told.more = true;
-            }
+            let told = self.told.entry(Arc::clone(queue));
+            told.or_insert(Told { at, more: true }).more = true;
         }
     }
 
@@ -212,7 +226,7 @@ fn statement_size(rows: &[NewRow]) -> usize {
 }
 
 /// The queues of some rows, with how many there are of each.
-fn distinct(rows: &[NewRow]) -> Vec<(Arc<str>, usize)> {
+pub(super) fn distinct<'a>(rows: impl IntoIterator<Item = &'a NewRow>) -> Vec<(Arc<str>, usize)> {
     let mut queues: Vec<(Arc<str>, usize)> = Vec::new();
     for row in rows {
         // The queue of the row before is the likely one.

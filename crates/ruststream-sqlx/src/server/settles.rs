@@ -5,17 +5,26 @@ use std::sync::Arc;
 use ruststream::transport::TransportError;
 use tokio::sync::mpsc;
 
+use super::inserts::distinct;
 use super::{Base, Dialect, Link, SettleRows};
+use crate::engine::Outlet;
 use crate::error::{Failure, Trouble};
-use crate::operation::{Operation, SettleAnswer, Settlement};
+use crate::operation::{Operation, Part, SettleAnswer, Settlement};
 
-pub(super) async fn run<D: Dialect>(base: Arc<Base<D>>, mut receiver: mpsc::Receiver<Operation>) {
+pub(super) async fn run<D: Dialect>(base: Arc<Base<D>>, mut receiver: mpsc::Receiver<Operation>, outlet: Outlet) {
     let mut link = Link::new(Arc::clone(&base));
     let mut closing = None;
     while let Some(operation) = receiver.recv().await {
         match operation {
-            Operation::Settle(Settlement { queue, parts, reply }) => {
-                let answer = settle(&base, &mut link, &queue, SettleRows::sort(parts)).await;
+            Operation::Settle(Settlement {
+                queue,
+                parts,
+                frees,
+                reply,
+            }) => {
+                let replied = replied(&parts);
+                let answer = settle(&base, &mut link, (&queue, frees), SettleRows::sort(parts)).await;
+                tell(&base, &outlet, replied);
                 match reply {
                     Some(reply) => drop(reply.send(Ok(answer))),
                     None => report(&queue, answer.failure),
@@ -34,7 +43,12 @@ pub(super) async fn run<D: Dialect>(base: Arc<Base<D>>, mut receiver: mpsc::Rece
     }
 }
 
-async fn settle<D: Dialect>(base: &Base<D>, link: &mut Link<D>, queue: &str, kinds: Vec<SettleRows>) -> SettleAnswer {
+async fn settle<D: Dialect>(
+    base: &Base<D>,
+    link: &mut Link<D>,
+    (queue, frees): (&str, bool),
+    kinds: Vec<SettleRows>,
+) -> SettleAnswer {
     let mut answer = SettleAnswer::default();
     let mut work: Vec<SettleRows> = kinds.into_iter().rev().collect();
     while let Some(rows) = work.pop() {
@@ -42,7 +56,7 @@ async fn settle<D: Dialect>(base: &Base<D>, link: &mut Link<D>, queue: &str, kin
             Ok(settled) => {
                 let settled = usize::try_from(settled).unwrap_or(usize::MAX);
                 answer.stale += rows.len().saturating_sub(settled);
-                if rows.come_again() {
+                if frees || rows.come_again() {
                     base.news.tell(queue, settled);
                 }
             }
@@ -58,6 +72,29 @@ async fn settle<D: Dialect>(base: &Base<D>, link: &mut Link<D>, queue: &str, kin
         }
     }
     answer
+}
+
+/// The queues that parts store replies in, with how many.
+fn replied(parts: &[Part]) -> Vec<(Arc<str>, usize)> {
+    let rows = parts.iter().filter_map(|part| match part {
+        Part::Answer(row) => Some(row.replies.iter()),
+        _ => None,
+    });
+    distinct(rows.flatten())
+}
+
+/// Tells who waits for replies, here and elsewhere.
+fn tell<D: Dialect>(base: &Base<D>, outlet: &Outlet, replied: Vec<(Arc<str>, usize)>) {
+    if replied.is_empty() {
+        return;
+    }
+    for (queue, rows) in &replied {
+        base.news.tell(queue, *rows);
+    }
+    if base.dialect.tells() {
+        let queues = replied.into_iter().map(|(queue, _)| queue).collect();
+        outlet.notify(Operation::Tell { queues });
+    }
 }
 
 fn fail(answer: &mut SettleAnswer, rows: &SettleRows, failure: Failure) {

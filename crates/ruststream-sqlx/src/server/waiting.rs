@@ -89,7 +89,8 @@ impl Waiting {
         let mut queues: Vec<Arc<str>> = self
             .claims
             .iter()
-            .map(|waiting| Arc::clone(&waiting.claim.queue))
+            .flat_map(|waiting| waiting.claim.shared.iter().chain([&waiting.claim.queue]))
+            .map(Arc::clone)
             .collect();
         queues.sort_unstable();
         queues.dedup();
@@ -100,8 +101,11 @@ impl Waiting {
     pub(super) fn note(&mut self, queue: &Arc<str>, due: Option<i64>) {
         let due = due.map(after);
         for waiting in &mut self.claims {
-            if waiting.claim.queue == *queue {
+            if waiting.claim.queue == *queue && (waiting.claim.shared.is_none() || due.is_some()) {
                 waiting.due = due;
+            }
+            if due.is_some() && waiting.claim.shared.as_ref() == Some(queue) {
+                waiting.due = waiting.due.min(due).or(due);
             }
         }
     }
@@ -111,7 +115,8 @@ impl Waiting {
         // What was promised to one claim is no news for the next of its queue.
         let mut promised: Vec<(Arc<str>, u64)> = Vec::new();
         self.take_where(into, |waiting| {
-            let count = news.count(&waiting.claim.queue);
+            let shared = waiting.claim.shared.as_ref().map_or(0, |queue| news.count(queue));
+            let count = news.count(&waiting.claim.queue).wrapping_add(shared);
             let rows = count.wrapping_sub(waiting.seen);
             if rows == 0 {
                 return None;

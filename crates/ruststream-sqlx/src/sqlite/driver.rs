@@ -1,4 +1,4 @@
-//! The two tasks of a file: the writer takes all that changes it, the reader what is only read.
+//! The tasks of a file: the writer takes all that changes it, the reader what is only read; a third has the tables of the user's own.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,14 +6,17 @@ use ruststream::transport::TransportError;
 use sqlx::sqlite::SqliteConnection;
 use tokio::sync::mpsc;
 
+use super::locks::FileGuards;
 use super::reader::Reader;
 use super::writer::Writer;
-use super::{Settings, schema};
+use super::{Settings, schema, tables};
 use crate::engine::{Counters, Driver, Engine, Outlet};
+use crate::guard::Guards;
 use crate::operation::Operation;
 
 const WRITER: usize = 0;
 const READER: usize = 1;
+const TABLES: usize = 2;
 
 /// Opens the file and starts both.
 pub(crate) async fn open(settings: Arc<Settings>) -> Result<Engine, TransportError> {
@@ -37,14 +40,19 @@ struct SqliteDriver {
 
 impl Driver for SqliteDriver {
     fn lanes(&self) -> usize {
-        2
+        3
     }
 
     fn lane_of(&self, operation: &Operation) -> usize {
         match operation {
             Operation::Letters(_) | Operation::Count { .. } => READER,
+            Operation::Table(..) => TABLES,
             _ => WRITER,
         }
+    }
+
+    fn guards(&self) -> Arc<dyn Guards> {
+        Arc::new(FileGuards::new(&self.settings.path))
     }
 
     fn start(&self, lane: usize, receiver: mpsc::Receiver<Operation>, _: Outlet) {
@@ -52,6 +60,8 @@ impl Driver for SqliteDriver {
         if lane == WRITER {
             let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
             tokio::spawn(Writer::new(settings, Arc::clone(&self.counters), receiver).run(first));
+        } else if lane == TABLES {
+            tokio::spawn(tables::run(settings, receiver));
         } else {
             tokio::spawn(Reader::new(settings).run(receiver));
         }

@@ -4,11 +4,13 @@ mod database;
 mod driver;
 mod error;
 mod identity;
+mod locks;
 mod plan;
 mod reader;
 mod schema;
 mod settings;
 mod statements;
+mod tables;
 mod waiting;
 mod writer;
 

@@ -14,9 +14,9 @@ use sqlx::{Arguments, AssertSqlSafe, Either, Executor, Row};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::statements;
+use super::{schema, statements};
 use crate::clock::to_millis;
-use crate::operation::{Administer, Claim, ClaimedRow, Decoded, NewRow, Part, RetryRow};
+use crate::operation::{Administer, Claim, ClaimedRow, Decoded, Needs, NewRow, Part, PruneBatch, RetryRow};
 
 /// Statements in one text. The thread of the connection runs a text in one go; a longer group is several texts.
 const STATEMENTS: usize = 24;
@@ -26,6 +26,9 @@ const BYTES: usize = 16 * 1024 * 1024;
 
 /// The longest error text that a dead letter keeps.
 const ERROR_BYTES: usize = 64 * 1024;
+
+/// How many messages are given to groups at a time.
+const SHARE_BATCH: i64 = 256;
 
 /// What a statement's answer is for.
 #[derive(Debug, Clone, Copy)]
@@ -75,11 +78,27 @@ impl Plan {
 
     pub(super) fn claim(&mut self, operation: usize, claim: &Claim) {
         let (room, now) = (i64::try_from(claim.room).unwrap_or(i64::MAX), self.now);
-        self.statement(statements::CLAIM_ROWS, Step::Rows(operation));
-        self.bind(&*claim.queue).bind(now).bind(room);
-        self.statement(statements::CLAIM_LEASE, Step::Silent);
+        if let Some(queue) = &claim.shared {
+            for text in [statements::SHARE, statements::SHARED] {
+                self.statement(text, Step::Silent);
+                self.bind(&**queue).bind(now).bind(SHARE_BATCH);
+            }
+        }
+        let (rows, lease) = statements::claim(claim.choice);
+        self.statement(rows, Step::Rows(operation));
+        self.chosen(claim, room);
+        self.statement(lease, Step::Silent);
         self.bind(now + claim.lease).bind(claim.token);
+        self.chosen(claim, room);
+    }
+
+    /// The values by which a claim finds its rows.
+    fn chosen(&mut self, claim: &Claim, room: i64) {
+        let now = self.now;
         self.bind(&*claim.queue).bind(now).bind(room);
+        if claim.choice.priority {
+            self.bind(&*claim.queue).bind(now).bind(room).bind(room);
+        }
     }
 
     pub(super) fn part(&mut self, operation: usize, part: &Part) {
@@ -101,6 +120,28 @@ impl Plan {
                 self.statement(statements::ACK_LIST, step);
                 self.bind(json(ids)).bind(*token);
             }
+            Part::Keep { token, ids, keep } => self.keep(step, ids, *token, *keep),
+            Part::Answer(answered) => {
+                let (id, token) = (answered.id, answered.token);
+                for reply in answered.replies.iter() {
+                    self.statement(statements::REPLY, Step::Silent);
+                    self.row(reply);
+                    self.extras(reply);
+                    self.bind(id).bind(token);
+                }
+                match answered.keep {
+                    Some(keep) => self.keep(step, &[id], token, keep),
+                    None => {
+                        self.statement(statements::ACK_RANGE, step);
+                        self.bind(id).bind(id).bind(token);
+                    }
+                }
+            }
+            Part::Defer(rows) => {
+                let list = self.later(rows);
+                self.statement(statements::DEFER, step);
+                self.bind(statements::FREE).bind(list);
+            }
             Part::Release { token, ids } => {
                 self.statement(statements::RELEASE, step);
                 let now = self.now;
@@ -113,15 +154,27 @@ impl Plan {
                 self.bind(*id).bind(*token);
             }
             Part::Retry(rows) => {
-                let now = self.now;
-                let list = json_of(rows, |RetryRow { id, token, after }, text| {
-                    let _ = write!(text, "[{id},{token},{}]", now + after);
-                });
+                let list = self.later(rows);
                 self.statement(statements::RETRY, step);
                 self.bind(statements::FREE).bind(list);
             }
             Part::Dead { id, token, letter } => self.dead(step, *id, *token, letter),
         }
+    }
+
+    /// Rows that are due later, as a list.
+    fn later(&self, rows: &[RetryRow]) -> String {
+        let now = self.now;
+        json_of(rows, |RetryRow { id, token, after }, text| {
+            let _ = write!(text, "[{id},{token},{}]", now + after);
+        })
+    }
+
+    fn keep(&mut self, step: Step, ids: &[i64], token: i64, keep: i64) {
+        let now = self.now;
+        self.statement(statements::KEEP, step);
+        self.bind(statements::FREE).bind(now).bind(now + keep);
+        self.bind(json(ids)).bind(token);
     }
 
     fn dead(&mut self, step: Step, id: i64, token: i64, letter: &DeadLetter) {
@@ -137,29 +190,81 @@ impl Plan {
             .bind(token);
     }
 
-    /// Stores rows, in order.
-    pub(super) fn insert(&mut self, rows: &[&NewRow]) {
+    /// Stores rows, in order, each of an operation. Those with a unique key tell whether they are new.
+    pub(super) fn insert(&mut self, rows: &[(usize, &NewRow)]) {
         let mut rest = rows;
-        while !rest.is_empty() {
-            let size = statements::insert_size(rest.len());
+        while let Some((operation, first)) = rest.first() {
+            if first.extras.is_some() {
+                let step = if first.unique().is_some() {
+                    Step::Affected(*operation)
+                } else {
+                    Step::Silent
+                };
+                self.statement(statements::INSERT_MORE, step);
+                self.row(first);
+                self.extras(first);
+                rest = &rest[1..];
+                continue;
+            }
+            let alike = rest.iter().take_while(|(_, row)| row.extras.is_none()).count();
+            let size = statements::insert_size(alike);
             let (group, tail) = rest.split_at(size);
             rest = tail;
             let text = self.room_for_one();
             statements::insert(size, &mut text.sql);
             text.steps.push(Step::Silent);
             text.arguments.reserve(6 * size, 0);
-            let now = self.now;
-            for row in group {
-                self.bind(&*row.queue)
-                    .bind(now + row.delay)
-                    .bind(now)
-                    .bind(row.key.as_deref())
-                    .bind(row.headers.as_deref())
-                    .bind(&row.payload[..]);
-                if let Some(text) = self.texts.last_mut() {
-                    text.bytes += row.payload.len();
-                }
+            for (_, row) in group {
+                self.row(row);
             }
+        }
+    }
+
+    /// The values that all rows have.
+    fn row(&mut self, row: &NewRow) {
+        let now = self.now;
+        let run_at = row.extras.as_ref().and_then(|extras| extras.run_at);
+        self.bind(&*row.queue)
+            .bind(run_at.unwrap_or(now + row.delay))
+            .bind(now)
+            .bind(row.key.as_deref())
+            .bind(row.headers.as_deref())
+            .bind(&row.payload[..]);
+        if let Some(text) = self.texts.last_mut() {
+            text.bytes += row.payload.len();
+        }
+    }
+
+    /// The values that few rows have.
+    fn extras(&mut self, row: &NewRow) {
+        let priority = row.extras.as_ref().map_or(0, |extras| extras.priority);
+        self.bind(i64::from(priority)).bind(row.unique());
+    }
+
+    /// Makes ready what a subscription needs.
+    pub(super) fn needs(&mut self, needs: &Needs) {
+        if let Some((queue, group, place)) = &needs.group {
+            self.statement(statements::JOIN_GROUP, Step::Silent);
+            self.bind(&**queue).bind(&**group).bind(&**place);
+        }
+        for (needed, index) in [
+            (needs.choice.fifo, schema::FIFO_INDEX),
+            (needs.choice.priority, schema::PRIORITY_INDEX),
+        ] {
+            if needed {
+                self.statement(index, Step::Silent);
+            }
+        }
+    }
+
+    /// Deletes what was kept long enough.
+    pub(super) fn prune(&mut self, operation: usize, batch: &PruneBatch) {
+        let now = self.now;
+        self.statement(statements::PRUNE, Step::Affected(operation));
+        self.bind(&*batch.queue).bind(now).bind(batch.limit);
+        if let Some(keep) = batch.keep_dead {
+            self.statement(statements::PRUNE_DEAD, Step::Affected(operation));
+            self.bind(&*batch.queue).bind(now - keep).bind(batch.limit);
         }
     }
 
@@ -310,6 +415,7 @@ fn take_row(row: &SqliteRow, answer: &mut Answer) -> Result<(), sqlx::Error> {
         published_at: row.try_get_unchecked(2)?,
         key: row.try_get_unchecked(3)?,
         headers: HeaderMap::new(),
+        raw: None,
         payload: row.try_get_unchecked(5)?,
         unfinished: row.try_get_unchecked::<i64, _>(6)? != statements::FREE,
     };

@@ -28,7 +28,7 @@ const META: &str =
 ///
 /// `due_at` is when the row may be claimed next: its schedule, or the end of its lease. So one index finds what is due, leaves
 /// out what is leased, and has nothing to step over, however many rows are leased, scheduled or dead.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = ["
 CREATE TABLE ruststream_messages (
     id            INTEGER PRIMARY KEY AUTOINCREMENT,
     queue         TEXT    NOT NULL,
@@ -48,7 +48,22 @@ CREATE TABLE ruststream_messages (
 ) STRICT;
 CREATE INDEX ruststream_messages_due ON ruststream_messages (queue, due_at) WHERE state = 0;
 CREATE INDEX ruststream_messages_dead ON ruststream_messages (queue) WHERE state = 1;
+", "
+ALTER TABLE ruststream_messages ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE ruststream_messages ADD COLUMN unique_key TEXT;
+ALTER TABLE ruststream_messages ADD COLUMN processed_at INTEGER;
+CREATE UNIQUE INDEX ruststream_messages_unique ON ruststream_messages (queue, unique_key) WHERE unique_key IS NOT NULL;
+CREATE INDEX ruststream_messages_done ON ruststream_messages (queue, due_at) WHERE state = 2;
+CREATE TABLE ruststream_groups (queue TEXT NOT NULL, name TEXT NOT NULL, place TEXT NOT NULL, PRIMARY KEY (queue, name)) STRICT;
 "];
+
+/// What claims in the order of keys need.
+pub(super) const FIFO_INDEX: &str = "CREATE INDEX IF NOT EXISTS ruststream_messages_key \
+     ON ruststream_messages (queue, key, id) WHERE state = 0 AND key IS NOT NULL;";
+
+/// What claims by priority need.
+pub(super) const PRIORITY_INDEX: &str = "CREATE INDEX IF NOT EXISTS ruststream_messages_priority \
+     ON ruststream_messages (queue, priority DESC, due_at, id) WHERE state = 0 AND priority > 0;";
 
 /// The version that the migrations lead to.
 const KNOWN: i64 = MIGRATIONS.len().cast_signed() as i64;

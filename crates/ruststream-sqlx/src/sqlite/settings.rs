@@ -118,7 +118,7 @@ impl Broker for SqlxBroker<Sqlite> {
     }
 
     fn source(&self, name: &str) -> Inbox {
-        Inbox::queue(name)
+        self.inbox(name)
     }
 
     fn check(&self) -> Result<(), TransportError> {
@@ -146,7 +146,7 @@ impl Broker for SqlxBroker<Sqlite> {
             return Err(TransportError::new(ErrorKind::Invalid, text.clone()));
         }
         let engine = super::open(Arc::new(settings.clone())).await?;
-        Ok(SqlxConnection::new(engine, self.max_payload))
+        SqlxConnection::open(engine, self.max_payload, &self.tables).await
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! The texts are constant, so that each is prepared once. Lists of ids travel as JSON.
 
+use crate::operation::Choice;
+
 /// The token of a row that no one has leased; the leases' own are below.
 pub(super) const FREE: i64 = i64::MAX;
 
@@ -10,25 +12,135 @@ pub(super) const COMMIT: &str = "COMMIT;";
 pub(super) const ROLLBACK: &str = "ROLLBACK";
 
 macro_rules! due {
-    () => {
-        "FROM ruststream_messages INDEXED BY ruststream_messages_due \
-         WHERE state = 0 AND queue = ? AND due_at <= ? ORDER BY due_at, id LIMIT ?"
+    ($index:literal, $more:expr, $order:literal) => {
+        concat!(
+            "FROM ruststream_messages AS m INDEXED BY ",
+            $index,
+            " WHERE m.state = 0 AND m.queue = ? AND m.due_at <= ?",
+            $more,
+            " ORDER BY ",
+            $order,
+            "m.due_at, m.id LIMIT ?"
+        )
     };
 }
 
-/// Reads what is due, in order. Queue, now, room.
-pub(super) const CLAIM_ROWS: &str = concat!(
-    "SELECT id, attempt, published_at, key, headers, payload, token ",
-    due!(),
-    ";"
-);
+/// No other of its key is in hand, or comes before it. A row in hand is due when its lease ends.
+macro_rules! first_of_its_key {
+    () => {
+        " AND (m.key IS NULL OR NOT EXISTS (SELECT 1 FROM ruststream_messages AS e INDEXED BY ruststream_messages_key \
+         WHERE e.queue = m.queue AND e.key = m.key AND e.state = 0 AND e.key IS NOT NULL AND e.id <> m.id \
+         AND (e.id < m.id AND (e.attempt > 0 OR e.due_at <= unixepoch('subsec') * 1000) \
+              OR e.token <> 9223372036854775807 AND e.due_at > unixepoch('subsec') * 1000)))"
+    };
+}
 
-/// Leases the same rows: both statements stand in one transaction. End of the lease, token, queue, now, room.
-pub(super) const CLAIM_LEASE: &str = concat!(
-    "UPDATE ruststream_messages SET due_at = ?, token = ?, attempt = attempt + 1 WHERE id IN (SELECT id ",
-    due!(),
+macro_rules! columns {
+    () => {
+        "SELECT m.id, m.attempt, m.published_at, m.key, m.headers, m.payload, m.token "
+    };
+}
+
+macro_rules! plain {
+    ($columns:expr, $more:expr) => {
+        concat!($columns, due!("ruststream_messages_due", $more, ""))
+    };
+}
+
+/// Those with a priority, then those without: queue, now, room, twice, and room.
+macro_rules! by_priority {
+    ($columns:expr, $more:expr) => {
+        concat!(
+            "SELECT * FROM (SELECT * FROM (",
+            $columns,
+            due!(
+                "ruststream_messages_priority",
+                concat!(" AND m.priority > 0", $more),
+                "m.priority DESC, "
+            ),
+            ") UNION ALL SELECT * FROM (",
+            $columns,
+            due!("ruststream_messages_due", concat!(" AND m.priority = 0", $more), ""),
+            ")) LIMIT ?"
+        )
+    };
+}
+
+macro_rules! lease {
+    ($ids:expr) => {
+        concat!(
+            "UPDATE ruststream_messages SET due_at = ?, token = ?, attempt = attempt + 1 WHERE id IN (",
+            $ids,
+            ");"
+        )
+    };
+}
+
+/// Reads what is due, in order, and leases the same rows: both statements stand in one transaction. Of the first: queue, now, room. Of
+/// the second: end of the lease, token, queue, now, room. By priority, queue, now and room stand twice, and room once more.
+pub(super) const fn claim(choice: Choice) -> (&'static str, &'static str) {
+    match (choice.fifo, choice.priority) {
+        (false, false) => (concat!(plain!(columns!(), ""), ";"), lease!(plain!("SELECT m.id ", ""))),
+        (true, false) => (
+            concat!(plain!(columns!(), first_of_its_key!()), ";"),
+            lease!(plain!("SELECT m.id ", first_of_its_key!())),
+        ),
+        (false, true) => (
+            concat!(by_priority!(columns!(), ""), ";"),
+            lease!(by_priority!("SELECT m.id ", "")),
+        ),
+        (true, true) => (
+            concat!(by_priority!(columns!(), first_of_its_key!()), ";"),
+            lease!(by_priority!("SELECT m.id ", first_of_its_key!())),
+        ),
+    }
+}
+
+/// Gives messages that are due to the groups of their queue, in order: first the copies, then away with the originals. Queue, now,
+/// limit each.
+pub(super) const SHARE: &str = concat!(
+    "INSERT OR IGNORE INTO ruststream_messages \
+     (queue, due_at, published_at, attempt, priority, unique_key, key, headers, payload) \
+     SELECT g.place, t.due_at, t.published_at, t.attempt, t.priority, t.unique_key, t.key, t.headers, t.payload \
+     FROM (",
+    plain!("SELECT m.* ", ""),
+    ") AS t JOIN ruststream_groups AS g ON g.queue = t.queue ORDER BY t.due_at, t.id;"
+);
+pub(super) const SHARED: &str = concat!(
+    "DELETE FROM ruststream_messages WHERE id IN (",
+    plain!("SELECT m.id ", ""),
     ");"
 );
+
+/// Queue, group, its place.
+pub(super) const JOIN_GROUP: &str = "INSERT OR IGNORE INTO ruststream_groups (queue, name, place) VALUES (?, ?, ?);";
+
+/// Queue, now, limit.
+pub(super) const PRUNE: &str = "DELETE FROM ruststream_messages WHERE id IN (SELECT id FROM ruststream_messages \
+     INDEXED BY ruststream_messages_done WHERE state = 2 AND queue = ? AND due_at <= ? ORDER BY due_at LIMIT ?);";
+
+/// Queue, the latest time of death, limit.
+pub(super) const PRUNE_DEAD: &str = "DELETE FROM ruststream_messages WHERE id IN (SELECT id FROM ruststream_messages \
+     INDEXED BY ruststream_messages_dead WHERE state = 1 AND queue = ? AND dead_at < ? LIMIT ?);";
+
+/// Free token, time, until when it stays, ids, token.
+pub(super) const KEEP: &str = "UPDATE ruststream_messages SET state = 2, token = ?, processed_at = ?, due_at = ? \
+                               WHERE id IN (SELECT value FROM json_each(?)) AND token = ?;";
+
+/// Stores a reply, if its message is held still. Queue, due, published, key, headers, payload, priority, unique key, id, token.
+pub(super) const REPLY: &str = "INSERT OR IGNORE INTO ruststream_messages \
+     (queue, due_at, published_at, key, headers, payload, priority, unique_key) \
+     SELECT ?, ?, ?, ?, ?, ?, ?, ? FROM ruststream_messages WHERE id = ? AND token = ?;";
+
+/// Free token, `[id, token, due]` each.
+pub(super) const DEFER: &str = "UPDATE ruststream_messages AS m SET due_at = j.value ->> 2, token = ?, \
+                                attempt = max(m.attempt - 1, 0) FROM json_each(?) AS j \
+                                WHERE m.id = j.value ->> 0 AND m.token = j.value ->> 1;";
+
+/// One row that has more: queue, due, published, key, headers, payload, priority, unique key.
+pub(super) const INSERT_MORE: &str = "INSERT INTO ruststream_messages \
+     (queue, due_at, published_at, key, headers, payload, priority, unique_key) VALUES (?, ?, ?, ?, ?, ?, ?, ?) \
+     ON CONFLICT (queue, unique_key) WHERE unique_key IS NOT NULL DO NOTHING;";
 
 /// When the first row of a queue is due. Queue.
 pub(super) const NEXT_DUE: &str = "SELECT due_at FROM ruststream_messages INDEXED BY ruststream_messages_due \

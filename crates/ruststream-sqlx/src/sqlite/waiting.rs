@@ -16,6 +16,13 @@ struct WaitingClaim {
     next_due: Option<i64>,
 }
 
+impl WaitingClaim {
+    /// Whether messages of this queue may be for it.
+    fn reads(&self, queue: &Arc<str>) -> bool {
+        self.claim.queue == *queue || self.claim.shared.as_ref() == Some(queue)
+    }
+}
+
 /// The claims that wait.
 pub(super) struct Waiting {
     claims: Vec<WaitingClaim>,
@@ -75,7 +82,7 @@ impl Waiting {
     /// Notes that a row of `queue` is due then.
     pub(super) fn note(&mut self, queue: &Arc<str>, due: i64) {
         for waiting in &mut self.claims {
-            if waiting.claim.queue == *queue {
+            if waiting.reads(queue) {
                 waiting.next_due = Some(waiting.next_due.map_or(due, |known| known.min(due)));
             }
         }
@@ -84,8 +91,10 @@ impl Waiting {
     /// Takes as many claims of `queue` as `rows` new rows can fill, longest waiting first.
     pub(super) fn take_for(&mut self, queue: &Arc<str>, mut rows: usize, into: &mut Vec<Claim>) {
         self.take_where(into, |waiting| {
-            let wanted = rows > 0 && waiting.claim.queue == *queue;
-            if wanted && !waiting.claim.reply.is_closed() {
+            let wanted = rows > 0 && waiting.reads(queue);
+            // Each group gets what is published to the queue.
+            let shared = waiting.claim.shared.as_ref() == Some(queue);
+            if wanted && !shared && !waiting.claim.reply.is_closed() {
                 rows = rows.saturating_sub(waiting.claim.room);
             }
             wanted

@@ -15,7 +15,8 @@ use crate::clock::from_millis;
 use crate::engine::{Counters, give_way};
 use crate::error::{Failure, Trouble};
 use crate::operation::{
-    Administration, Claim, Claimed, Insert, Letters, NewRow, Operation, Part, Renewal, Reply, SettleAnswer, Settlement,
+    Administration, Claim, Claimed, Insert, Inserted, Letters, NewRow, Operation, Part, Pruning, Renewal, Reply,
+    SettleAnswer, Settlement, answer_pruning,
 };
 
 /// The most operations in one transaction.
@@ -23,6 +24,9 @@ const GROUP: usize = 256;
 
 /// The most payload bytes that one transaction inserts, beyond its first operation.
 const GROUP_BYTES: usize = 32 * 1024 * 1024;
+
+/// In how many milliseconds to look again for a row that waits for others of its key.
+const IN_ORDER: i64 = 100;
 
 pub(super) struct Writer {
     settings: Arc<Settings>,
@@ -169,16 +173,23 @@ impl Writer {
             match operation {
                 Operation::Insert(insert) => {
                     for row in &insert.rows {
-                        if row.delay == 0 {
+                        if row.is_immediate() {
                             self.waiting.take_for(&row.queue, 1, claims);
                         } else {
-                            self.waiting.note(&row.queue, now + row.delay);
+                            let run_at = row.extras.as_ref().and_then(|extras| extras.run_at);
+                            self.waiting.note(&row.queue, run_at.unwrap_or(now + row.delay));
                         }
                     }
                 }
                 Operation::Settle(settlement) => {
                     for part in &settlement.parts {
+                        if let Part::Answer(answered) = part {
+                            for reply in answered.replies.iter() {
+                                self.waiting.take_for(&reply.queue, 1, claims);
+                            }
+                        }
                         match part.due_after() {
+                            None if settlement.frees => self.waiting.take_for(&settlement.queue, part.len(), claims),
                             Some(0) => self.waiting.take_for(&settlement.queue, part.len(), claims),
                             Some(after) => self.waiting.note(&settlement.queue, now + after),
                             None => {}
@@ -280,26 +291,31 @@ impl Writer {
                 }
             }
             Operation::Insert(Insert { rows, reply }) => {
-                let mut failed = Vec::new();
+                let mut inserted = Inserted::default();
                 let single = rows.len() == 1;
                 for (index, row) in rows.iter().enumerate() {
                     let done = if single {
                         Err(failure.clone())
                     } else {
-                        self.database
-                            .transact(0, &mut Vec::new(), |now| {
+                        let mut answers = Vec::new();
+                        let stored = self
+                            .database
+                            .transact(1, &mut answers, |now| {
                                 let mut plan = Plan::new(now);
-                                plan.insert(&[row]);
+                                plan.insert(&[(0, row)]);
                                 plan
                             })
-                            .await
-                            .map_err(Trouble::into_failure)
+                            .await;
+                        if answers.iter().any(|answer| answer.affected.contains(&0)) {
+                            inserted.duplicates.push(index);
+                        }
+                        stored.map_err(Trouble::into_failure)
                     };
                     if let Err(failure) = done {
-                        failed.push((index, failure));
+                        inserted.failed.push((index, failure));
                     }
                 }
-                let _ = reply.send(Ok(failed));
+                let _ = reply.send(Ok(inserted));
             }
             operation => refuse(operation, failure),
         }
@@ -317,7 +333,17 @@ impl Writer {
                     }));
                 }
             }
-            Operation::Insert(insert) => drop(insert.reply.send(Ok(Vec::new()))),
+            Operation::Insert(insert) => {
+                let inserted = Inserted {
+                    duplicates: duplicates(&insert.rows, &answer.affected),
+                    ..Inserted::default()
+                };
+                let _ = insert.reply.send(Ok(inserted));
+            }
+            Operation::Open(opening) => drop(opening.reply.send(Ok(()))),
+            Operation::Prune(pruning) => self.pruned(pruning, &answer.affected),
+            // Other processes look by themselves.
+            Operation::Tell { .. } => {}
             Operation::Renew(renewal) => {
                 let renewed = answer.affected.first().copied().unwrap_or(0);
                 let lost = if renewed as usize >= renewal.rows.len() {
@@ -331,8 +357,8 @@ impl Writer {
             Operation::Cancel { reply, .. } | Operation::Ping { reply } | Operation::Close { reply } => {
                 let _ = reply.send(Ok(()));
             }
-            // The reader's.
-            Operation::Letters(_) | Operation::Count { .. } => {}
+            // The others'.
+            Operation::Letters(_) | Operation::Count { .. } | Operation::Table(..) => {}
             #[cfg(test)]
             Operation::Panic => {}
         }
@@ -362,10 +388,21 @@ impl Writer {
         }
     }
 
+    /// A batch that was full has another one behind it.
+    fn pruned(&mut self, pruning: Pruning, deleted: &[u64]) {
+        let limit = pruning.batch.limit.unsigned_abs();
+        if deleted.iter().any(|deleted| *deleted >= limit) {
+            self.backlog.push(Operation::Prune(pruning));
+            return;
+        }
+        answer_pruning(&pruning.batch.queue, Ok(deleted.iter().sum()), pruning.reply);
+    }
+
     fn settle_later(&mut self, queue: &Arc<str>, parts: Vec<Part>) {
         self.backlog.push(Operation::Settle(Settlement {
             queue: Arc::clone(queue),
             parts,
+            frees: false,
             reply: None,
         }));
     }
@@ -374,7 +411,7 @@ impl Writer {
     async fn let_wait(&mut self, hungry: Vec<Claim>) {
         let mut hungry = hungry.into_iter();
         while let Some(claim) = hungry.next() {
-            match self.database.next_due(&claim.queue).await {
+            match self.next_due(&claim).await {
                 Ok(next_due) => self.waiting.add(claim, next_due),
                 Err(failure) => {
                     let mut left = vec![Operation::Claim(claim)];
@@ -384,6 +421,22 @@ impl Writer {
                 }
             }
         }
+    }
+
+    /// When there may be something for a claim that found nothing now.
+    async fn next_due(&mut self, claim: &Claim) -> Result<Option<i64>, Failure> {
+        let mut due = self.database.next_due(&claim.queue).await?;
+        if claim.choice.fifo {
+            // What is due already waits for others of its key: this process is told when one of its own is settled.
+            let soonest = self.settings.clock.now() + IN_ORDER;
+            due = due.map(|due| due.max(soonest));
+        }
+        if let Some(shared) = &claim.shared
+            && let Some(shared) = self.database.next_due(shared).await?
+        {
+            due = Some(due.map_or(shared, |due| due.min(shared)));
+        }
+        Ok(due)
     }
 
     fn fail(&mut self, group: Vec<Operation>, failure: &Failure) {
@@ -421,13 +474,15 @@ impl Writer {
 /// Settles first, so that rows which become ready can be claimed; inserts next; claims last.
 fn plan_of(group: &[Operation], now: i64) -> Plan {
     let mut plan = Plan::new(now);
-    let mut rows: Vec<&NewRow> = Vec::new();
+    let mut rows: Vec<(usize, &NewRow)> = Vec::new();
     for (index, operation) in group.iter().enumerate() {
         match operation {
             Operation::Settle(Settlement { parts, .. }) => parts.iter().for_each(|part| plan.part(index, part)),
             Operation::Renew(Renewal { rows, lease, .. }) => plan.renew(index, rows, *lease),
             Operation::Administer(Administration { what, .. }) => plan.administer(index, what),
-            Operation::Insert(insert) => rows.extend(&insert.rows),
+            Operation::Open(opening) => plan.needs(&opening.needs),
+            Operation::Prune(pruning) => plan.prune(index, &pruning.batch),
+            Operation::Insert(insert) => rows.extend(insert.rows.iter().map(|row| (index, row))),
             _ => {}
         }
     }
@@ -438,6 +493,15 @@ fn plan_of(group: &[Operation], now: i64) -> Plan {
         }
     }
     plan
+}
+
+/// The places of the rows whose unique key was there: of those that have one, the ones that were not stored.
+fn duplicates(rows: &[NewRow], stored: &[u64]) -> Vec<usize> {
+    let unique = rows.iter().enumerate().filter(|(_, row)| row.unique().is_some());
+    let told = unique.zip(stored);
+    told.filter(|(_, stored)| **stored == 0)
+        .map(|((place, _), _)| place)
+        .collect()
 }
 
 /// How many rows of these parts belonged to someone else.
@@ -456,6 +520,9 @@ fn refuse(operation: Operation, failure: Failure) {
         Operation::Settle(Settlement { reply: Some(reply), .. }) => drop(reply.send(Err(failure))),
         Operation::Settle(Settlement { queue, .. }) => report_lost_settlement(&queue, Some(&failure)),
         Operation::Insert(insert) => drop(insert.reply.send(Err(failure))),
+        Operation::Open(opening) => drop(opening.reply.send(Err(failure))),
+        Operation::Prune(Pruning { batch, reply }) => answer_pruning(&batch.queue, Err(failure), reply),
+        Operation::Tell { .. } => {}
         Operation::Renew(renewal) => drop(renewal.reply.send(Err(failure))),
         Operation::Administer(administration) => drop(administration.reply.send(Err(failure))),
         Operation::Cancel { reply, .. } | Operation::Ping { reply } | Operation::Close { reply } => {
@@ -463,6 +530,7 @@ fn refuse(operation: Operation, failure: Failure) {
         }
         Operation::Letters(Letters { reply, .. }) => drop(reply.send(Err(failure))),
         Operation::Count { reply, .. } => drop(reply.send(Err(failure))),
+        Operation::Table(_, reply) => drop(reply.send(Err(failure))),
         #[cfg(test)]
         Operation::Panic => {}
     }

@@ -6,11 +6,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 use tokio::time::timeout;
 
 use crate::error::Failure;
+use crate::operation::NewRow;
 use crate::server::{Base, Connects};
+use crate::terms::{Isolation, Terms};
 
 /// The most connections that are kept for the next transactions.
 const IDLE: usize = 64;
@@ -23,10 +25,22 @@ pub(crate) trait Begins: Connects {
     /// Makes a connection.
     fn open(&self) -> impl Future<Output = Result<Self::Raw, sqlx::Error>> + Send;
 
-    fn begin(raw: &mut Self::Raw) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+    fn begin(raw: &mut Self::Raw, isolation: Option<Isolation>)
+    -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
-    /// Deletes a row that is held under this token; false where it is not.
-    fn ack(raw: &mut Self::Raw, id: i64, token: i64) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
+    /// Deletes a row that is held under this token, or keeps it as done for so many milliseconds; false where it is not held.
+    fn ack(
+        raw: &mut Self::Raw,
+        id: i64,
+        token: i64,
+        keep: Option<i64>,
+    ) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
+
+    /// Locks a row that is held under this token; false where it is not.
+    fn lock(raw: &mut Self::Raw, id: i64, token: i64) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
+
+    /// Stores rows, in order.
+    fn store(raw: &mut Self::Raw, rows: &[NewRow]) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
     fn commit(raw: &mut Self::Raw) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
@@ -42,14 +56,11 @@ pub(crate) trait Lender: Any + Send + Sync {}
 pub(crate) trait Slot: Any + Send + Sync {
     fn as_any(&self) -> &dyn Any;
 
-    /// Deletes the row and commits; false where the row is someone else's, and nothing was committed.
-    fn commit(&self, id: i64, token: i64) -> Ending<'_, Result<bool, Failure>>;
+    /// Deletes the row, stores replies and commits; false where the row is someone else's, and nothing was committed.
+    fn commit(&self, id: i64, token: i64, replies: Option<Arc<[NewRow]>>) -> Ending<'_, Result<bool, Failure>>;
 
     /// Undoes what was written.
     fn rollback(&self) -> Ending<'_, ()>;
-
-    /// How often the message was handed out.
-    fn attempt(&self) -> u32;
 }
 
 /// The connections of one server that transactions begin on, apart from those that keep the queue going.
@@ -63,6 +74,7 @@ pub(crate) struct Open<C> {
     pub(crate) connection: C,
     /// The queues that it stored messages in.
     pub(crate) published: Vec<Arc<str>>,
+    _place: OwnedSemaphorePermit,
 }
 
 type Place<C> = Arc<tokio::sync::Mutex<Option<Open<C>>>>;
@@ -71,7 +83,9 @@ type Place<C> = Arc<tokio::sync::Mutex<Option<Open<C>>>>;
 pub(crate) struct BankSlot<D: Begins> {
     bank: Arc<Bank<D>>,
     place: Place<D::Raw>,
-    attempt: u32,
+    /// Id and token.
+    row: (i64, i64),
+    terms: Arc<Terms>,
 }
 
 impl<D: Begins> Bank<D> {
@@ -83,11 +97,12 @@ impl<D: Begins> Bank<D> {
     }
 
     /// The place of a transaction, which has not begun.
-    pub(super) fn slot(self: &Arc<Self>, attempt: u32) -> Arc<BankSlot<D>> {
+    pub(super) fn slot(self: &Arc<Self>, row: (i64, i64), terms: &Arc<Terms>) -> Arc<BankSlot<D>> {
         Arc::new(BankSlot {
             bank: Arc::clone(self),
             place: Place::default(),
-            attempt,
+            row,
+            terms: Arc::clone(terms),
         })
     }
 
@@ -95,21 +110,39 @@ impl<D: Begins> Bank<D> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    async fn begin(&self) -> Result<D::Raw, Failure> {
+    async fn begin(&self, (id, token): (i64, i64), terms: &Terms) -> Result<D::Raw, Failure> {
         let limit = self.base.settings.connect_timeout;
         // One that was idle may be dead: then a new one is made.
         while let Some(mut raw) = self.idle() {
-            if let Ok(Ok(())) = timeout(limit, D::begin(&mut raw)).await {
-                return Ok(raw);
+            if let Ok(Ok(())) = timeout(limit, D::begin(&mut raw, terms.isolation)).await {
+                return self.locked(raw, id, token, terms).await;
             }
         }
         let beginning = async {
             let mut raw = self.base.dialect.open().await?;
-            D::begin(&mut raw).await?;
+            D::begin(&mut raw, terms.isolation).await?;
             Ok(raw)
         };
         match timeout(limit, beginning).await {
-            Ok(begun) => begun.map_err(|error| self.failure(error)),
+            Ok(Ok(raw)) => self.locked(raw, id, token, terms).await,
+            Ok(Err(error)) => Err(self.failure(error)),
+            Err(_) => Err(self.too_slow(limit)),
+        }
+    }
+
+    /// Where the message is to be claimed in its transaction, its row is the first thing that is locked there.
+    async fn locked(&self, mut raw: D::Raw, id: i64, token: i64, terms: &Terms) -> Result<D::Raw, Failure> {
+        if !terms.transactional {
+            return Ok(raw);
+        }
+        let limit = self.base.settings.statement_timeout;
+        match timeout(limit, D::lock(&mut raw, id, token)).await {
+            Ok(Ok(true)) => Ok(raw),
+            Ok(Ok(false)) => Err(Failure::new(
+                ruststream::transport::ErrorKind::Unavailable,
+                "the message was given to someone else before its transaction began",
+            )),
+            Ok(Err(error)) => Err(self.failure(error)),
             Err(_) => Err(self.too_slow(limit)),
         }
     }
@@ -142,8 +175,22 @@ impl<D: Begins> BankSlot<D> {
     pub(super) async fn borrow(&self) -> Result<OwnedMutexGuard<Option<Open<D::Raw>>>, Failure> {
         let mut place = Arc::clone(&self.place).lock_owned().await;
         if place.is_none() {
+            let base = &self.bank.base;
+            let limit = base.settings.connect_timeout;
+            let waiting = Arc::clone(&base.for_handlers).acquire_owned();
+            let Ok(Ok(of_all)) = timeout(limit, waiting).await else {
+                return Err(Failure::new(
+                    ruststream::transport::ErrorKind::Busy,
+                    format!(
+                        "no connection for the transaction of a handler was free within {limit:?}: there are {} in all; raise \
+                         `.max_connections(..)`, or have fewer workers",
+                        base.settings.max_connections.unwrap_or_default()
+                    ),
+                ));
+            };
             *place = Some(Open {
-                connection: self.bank.begin().await?,
+                _place: of_all,
+                connection: self.bank.begin(self.row, &self.terms).await?,
                 published: Vec::new(),
             });
         }
@@ -167,7 +214,7 @@ impl<D: Begins> Slot for BankSlot<D> {
         self
     }
 
-    fn commit(&self, id: i64, token: i64) -> Ending<'_, Result<bool, Failure>> {
+    fn commit(&self, id: i64, token: i64, replies: Option<Arc<[NewRow]>>) -> Ending<'_, Result<bool, Failure>> {
         Box::pin(async move {
             let Some(mut open) = self.take()? else {
                 return Err(Failure::new(
@@ -177,8 +224,12 @@ impl<D: Begins> Slot for BankSlot<D> {
             };
             let limit = self.bank.base.settings.statement_timeout;
             let committing = async {
-                let held = D::ack(&mut open.connection, id, token).await?;
+                let held = D::ack(&mut open.connection, id, token, self.terms.keep).await?;
                 if held {
+                    if let Some(replies) = replies.filter(|replies| !replies.is_empty()) {
+                        D::store(&mut open.connection, &replies).await?;
+                        open.published.extend(replies.iter().map(|row| Arc::clone(&row.queue)));
+                    }
                     D::commit(&mut open.connection).await?;
                 } else {
                     D::rollback(&mut open.connection).await?;
@@ -209,10 +260,6 @@ impl<D: Begins> Slot for BankSlot<D> {
                 }
             }
         })
-    }
-
-    fn attempt(&self) -> u32 {
-        self.attempt
     }
 }
 

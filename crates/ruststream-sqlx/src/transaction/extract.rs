@@ -13,6 +13,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::bank::{Bank, BankSlot};
 use super::{Begins, Open, Stores, publish_in};
 use crate::fetch::InboxRow;
+use crate::guard::Form;
 
 /// A transaction of the handler's own: what it writes there commits together with the ack of its message, or not at all.
 ///
@@ -48,7 +49,6 @@ pub trait Lends: Sized + Send + 'static + sealed::Sealed {
     #[doc(hidden)]
     fn borrow(
         row: &InboxRow,
-        attempt: u32,
     ) -> impl Future<Output = Result<sealed::Borrowed<Self::Connection>, TransportError>> + Send;
 }
 
@@ -63,10 +63,7 @@ pub(crate) mod sealed {
 }
 
 /// Borrows the transaction of a message, which begins with the first call.
-pub(crate) async fn borrow<D: Begins>(
-    row: &InboxRow,
-    attempt: u32,
-) -> Result<sealed::Borrowed<D::Raw>, TransportError> {
+pub(crate) async fn borrow<D: Begins>(row: &InboxRow) -> Result<sealed::Borrowed<D::Raw>, TransportError> {
     let Some(lender) = &row.lender else {
         return Err(no_transaction(
             "it comes from no database whose transactions can be borrowed",
@@ -78,7 +75,12 @@ pub(crate) async fn borrow<D: Begins>(
             "it comes from another kind of database than the `Tx` of its handler",
         ));
     };
-    let slot = row.slot.get_or_init(|| bank.slot(attempt));
+    if row.terms.form == Form::RowLock {
+        return Err(no_transaction(
+            "its row is locked by another one, as `.row_lock()` says; with `.transactional()` it is locked by that of its handler",
+        ));
+    }
+    let slot = row.slot.get_or_init(|| bank.slot((row.id, row.token), &row.terms));
     let Some(slot) = slot.as_any().downcast_ref::<BankSlot<D>>() else {
         return Err(no_transaction("its handler asks for transactions of two databases"));
     };
@@ -145,7 +147,7 @@ impl<'a, S: Send + Sync, D: Lends> Extract<'a, S> for Tx<D> {
         let Some(row) = incoming.fields::<InboxRow>() else {
             return Err(no_transaction("it comes from no table of this crate"));
         };
-        let sealed::Borrowed(open) = D::borrow(row, incoming.attempt()).await?;
+        let sealed::Borrowed(open) = D::borrow(row).await?;
         Ok(Self { open })
     }
 }

@@ -8,7 +8,7 @@ use ruststream::app::Running;
 use ruststream::message::Outgoing;
 use ruststream::prelude::*;
 use ruststream::transport::{Broker, PublishError};
-use ruststream_sqlx::{Inbox, Tx, publish_in};
+use ruststream_sqlx::{Inbox, Isolation, Tx, publish_in};
 use sqlx::{AssertSqlSafe, Connection as _, Executor};
 use tokio::sync::Semaphore;
 
@@ -158,4 +158,72 @@ async fn messages_are_published_inside_a_transaction_of_the_users_own() {
     }
     let refused: PublishError = publish_in(&mut plain, &[Outgoing::new("", b"1")]).await.unwrap_err();
     assert!(refused.to_string().contains("empty"), "{refused}");
+}
+
+/// Writes, and answers into the same database.
+#[subscriber("orders", reply = "receipts")]
+async fn confirm(order: u64, mut tx: Tx<Database>, State(shop): State<Shop>) -> Result<u64, Failure> {
+    shop.calls.fetch_add(1, Ordering::SeqCst);
+    let insert = format!("INSERT INTO effects (id) VALUES ({order})");
+    tx.execute(AssertSqlSafe(insert)).await?;
+    let _open = shop.open.acquire().await?;
+    Ok(order)
+}
+
+async fn transactional(place: &Place, shop: &Shop, inbox: Inbox) -> Running {
+    RustStream::new(AppInfo::new("transactions", "1.0.0"))
+        .state(shop.clone())
+        .with_broker(place.broker(), |broker| {
+            broker
+                .include(confirm)
+                .source(inbox)
+                .workers(4)
+                .retry(Retry::fixed(Duration::from_millis(5)).attempts(5));
+        })
+        .start()
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_transactional_mode_no_one_else_gets_a_message_whatever_its_lease() {
+    let place = place().await;
+    let connection = place.connect().await;
+    publish(&connection, "orders", &[b"1"]).await;
+    let shop = Shop::new(0);
+    let inbox = Inbox::queue("orders")
+        .transactional()
+        .isolation(Isolation::Serializable);
+    let running = transactional(&place, &shop, inbox).await;
+    eventually(async || shop.calls.load(Ordering::SeqCst), |calls| *calls == 1).await;
+    // As if the lease had ended: the row is locked in the transaction of its handler.
+    let free = "SELECT count(*) FROM (SELECT id FROM ruststream_messages WHERE queue = 'orders' FOR UPDATE SKIP LOCKED) AS free";
+    assert_eq!(place.number(free).await, 0);
+    shop.open.add_permits(4);
+    let receipts = async || connection.queue_counts("receipts").await.unwrap().ready;
+    eventually(receipts, |ready| *ready == 1).await;
+    assert_eq!(effects(&place).await, (1, 1));
+    running.shutdown().await.unwrap();
+}
+
+/// A transaction that fails when it commits, each time, ends as a dead letter with its reason.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_never_commits_becomes_a_dead_letter() {
+    let place = place().await;
+    let connection = place.connect().await;
+    for statement in Place::NO_RECEIPTS {
+        place.sql(statement).await;
+    }
+    publish(&connection, "orders", &[b"7"]).await;
+    // So often it was handed out already.
+    place.sql("UPDATE ruststream_messages SET attempt = 9").await;
+    let shop = Shop::new(8);
+    let running = transactional(&place, &shop, Inbox::queue("orders").transactional()).await;
+    let dead = async || connection.dead_letters().list("orders", 10).await.unwrap();
+    let dead = eventually(dead, |dead| dead.len() == 1).await;
+    assert!(dead[0].error.contains("does not commit"), "{}", dead[0].error);
+    assert_eq!(dead[0].attempts, 10);
+    assert_eq!(effects(&place).await, (0, 0));
+    assert_eq!(connection.queue_counts("receipts").await.unwrap().ready, 0);
+    running.shutdown().await.unwrap();
 }

@@ -25,6 +25,23 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Tables of the user's own.
+    pub(crate) const TABLES: [&str; 3] = [
+        "CREATE TABLE jobs (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, kind VARCHAR(100) NOT NULL, body TEXT, customer VARCHAR(100), \
+         rank_of_it INT NOT NULL DEFAULT 0, attempts INT NOT NULL DEFAULT 0, due DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)), \
+         held_until DATETIME(6), holder BIGINT, dead DATETIME(6), why TEXT)",
+        "CREATE INDEX jobs_due ON jobs (kind, due)",
+        "CREATE TABLE notes (name VARCHAR(100) PRIMARY KEY, attempts INT NOT NULL, due DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)), \
+         held_until DATETIME(6) NOT NULL DEFAULT '1970-01-01', holder BIGINT NOT NULL DEFAULT 0, done DATETIME(6))",
+    ];
+    /// Gives a column another type.
+    pub(crate) const WRONG_COLUMN: &str = "ALTER TABLE jobs MODIFY held_until TEXT";
+    /// Refuses receipts when their transaction is about to commit.
+    pub(crate) const NO_RECEIPTS: [&str; 1] =
+        ["ALTER TABLE ruststream_messages ADD CONSTRAINT no_receipts CHECK (queue <> 'receipts')"];
+    /// Lets all leases end.
+    pub(crate) const END_LEASES: &str = "UPDATE ruststream_messages SET lease_until = '1970-01-01'";
+
     /// How soon a message of another process is handed out: the polls find it, a fifth more than 250 ms apart at most.
     pub(crate) const WOKEN_WITHIN: std::time::Duration = std::time::Duration::from_millis(450);
     /// How often a connection whose subscriptions wait looks for rows of others.

@@ -9,7 +9,15 @@ mod conformance;
 mod delivery;
 #[path = "../behaviour/faults.rs"]
 mod faults;
+#[path = "../behaviour/forms.rs"]
+mod forms;
 mod listening;
+#[path = "../behaviour/locks.rs"]
+mod locks;
+#[path = "../behaviour/names.rs"]
+mod names;
+#[path = "../behaviour/ordering.rs"]
+mod ordering;
 mod place;
 #[path = "../behaviour/processes.rs"]
 mod processes;
@@ -19,6 +27,8 @@ mod requests;
 mod settling;
 #[path = "../behaviour/support.rs"]
 mod support;
+#[path = "../behaviour/tables.rs"]
+mod tables;
 #[path = "../behaviour/transactions.rs"]
 mod transactions;
 #[path = "../behaviour/waking.rs"]

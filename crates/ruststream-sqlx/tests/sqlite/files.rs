@@ -78,8 +78,8 @@ async fn a_newer_table_is_refused_with_both_versions_and_the_fix() {
     file.sql("UPDATE ruststream_meta SET version = 7").await;
     let error = refused(file.broker()).await;
     assert_eq!(error.kind(), ErrorKind::Incompatible);
-    says(&error, &["queue.db", "version 7", "up to 1", "upgrade ruststream-sqlx"]);
-    file.sql("UPDATE ruststream_meta SET version = 1").await;
+    says(&error, &["queue.db", "version 7", "up to 2", "upgrade ruststream-sqlx"]);
+    file.sql("UPDATE ruststream_meta SET version = 2").await;
     file.connect().await.close().await;
 }
 

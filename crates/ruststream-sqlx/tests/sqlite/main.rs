@@ -9,6 +9,12 @@ mod conformance;
 #[path = "../behaviour/delivery.rs"]
 mod delivery;
 mod files;
+#[path = "../behaviour/forms.rs"]
+mod forms;
+#[path = "../behaviour/names.rs"]
+mod names;
+#[path = "../behaviour/ordering.rs"]
+mod ordering;
 mod place;
 #[path = "../behaviour/processes.rs"]
 mod processes;
@@ -18,5 +24,7 @@ mod requests;
 mod settling;
 #[path = "../behaviour/support.rs"]
 mod support;
+#[path = "../behaviour/tables.rs"]
+mod tables;
 #[path = "../behaviour/waking.rs"]
 mod waking;

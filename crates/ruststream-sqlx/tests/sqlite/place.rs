@@ -3,12 +3,15 @@
 use std::path::PathBuf;
 
 use ruststream::transport::Broker;
-use ruststream_sqlx::{SqlxBroker, SqlxConnection};
+use ruststream_sqlx::{Sqlite, SqlxBroker, SqlxConnection};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, Row};
 use tempfile::TempDir;
 
 pub(crate) type PlaceBroker = SqlxBroker;
+
+/// The database.
+pub(crate) type Database = Sqlite;
 
 /// A file in a directory that ends with the test.
 pub(crate) struct Place {
@@ -16,6 +19,22 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Tables of the user's own.
+    pub(crate) const TABLES: [&str; 3] = [
+        "CREATE TABLE jobs (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT, customer TEXT, rank_of_it INTEGER NOT NULL DEFAULT 0, \
+         attempts INTEGER NOT NULL DEFAULT 0, due INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000 AS INTEGER)), \
+         held_until INTEGER, holder INTEGER, dead INTEGER, why TEXT)",
+        "CREATE INDEX jobs_due ON jobs (kind, due)",
+        "CREATE TABLE notes (name TEXT PRIMARY KEY, attempts INTEGER NOT NULL, \
+         due INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000 AS INTEGER)), held_until INTEGER NOT NULL DEFAULT 0, \
+         holder INTEGER NOT NULL DEFAULT 0, done INTEGER)",
+    ];
+    /// Gives a column another type.
+    pub(crate) const WRONG_COLUMN: &str =
+        "ALTER TABLE jobs DROP COLUMN held_until; ALTER TABLE jobs ADD COLUMN held_until TEXT";
+    /// Lets all leases end.
+    pub(crate) const END_LEASES: &str = "UPDATE ruststream_messages SET due_at = published_at";
+
     /// How soon a message of another process is handed out: the polls find it.
     pub(crate) const WOKEN_WITHIN: std::time::Duration = std::time::Duration::from_millis(250);
     /// How often a connection whose subscriptions wait looks for rows of others.
