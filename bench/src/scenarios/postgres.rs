@@ -185,11 +185,10 @@ impl server::Place for Schema {
     async fn end_locked(connection: &mut PgConnection, ids: &[i64]) -> Result<(), Failed> {
         match ids {
             [] => {}
-            [id] => drop(
-                connection
-                    .execute(sqlx::query("DELETE FROM jobs WHERE id = $1").bind(*id))
-                    .await?,
-            ),
+            [id] => {
+                let delete = sqlx::query("DELETE FROM jobs WHERE id = $1").bind(*id);
+                connection.execute(delete).await?;
+            }
             ids => {
                 let delete = sqlx::query("DELETE FROM jobs WHERE id = ANY ($1)").bind(ids.to_vec());
                 connection.execute(delete).await?;

@@ -112,7 +112,7 @@ fn column(field: &Field) -> syn::Result<Column<'_>> {
     let mut column = Column {
         field,
         ident,
-        name: LitStr::new(&ident.to_string().trim_start_matches("r#").to_owned(), ident.span()),
+        name: LitStr::new(ident.to_string().trim_start_matches("r#"), ident.span()),
         role: None,
         generated: false,
     };
@@ -180,10 +180,10 @@ fn implement(input: &DeriveInput, table: &Table, columns: &[Column<'_>]) -> Toke
         schema,
         beside,
     } = table;
-    let schema = match schema {
-        Some(schema) => quote!(::core::option::Option::Some(#schema)),
-        None => quote!(::core::option::Option::None),
-    };
+    let schema = schema.as_ref().map_or_else(
+        || quote!(::core::option::Option::None),
+        |schema| quote!(::core::option::Option::Some(#schema)),
+    );
     let described = columns.iter().map(
         |Column {
              name, role, generated, ..

@@ -42,7 +42,7 @@ const PRUNE: Duration = Duration::from_secs(30);
 const PRUNE_BATCH: i64 = 500;
 
 /// For how many milliseconds a message is left alone whose lock someone else has.
-const LOCKED_ELSEWHERE: std::ops::Range<i64> = 100..300;
+const LOCKED_ELSEWHERE: std::ops::Range<i64> = 30..100;
 
 /// What was claimed, and locked.
 struct Guarded {
@@ -291,13 +291,13 @@ impl InboxFetch {
                 let (key, names, engine) = (*key, Arc::clone(names), self.engine.clone());
                 Box::pin(async move {
                     let name = |row: &ClaimedRow| key.name(&terms.queue, row.id, row.key.as_deref());
-                    let taken = match names.try_lock(claimed.rows.iter().map(name).collect()).await {
-                        Ok(taken) => taken,
+                    let ours = match names.try_lock(claimed.rows.iter().map(name).collect()).await {
+                        Ok(ours) => ours,
                         Err(failure) => return Err((claimed, failure)),
                     };
-                    let mut taken = taken.into_iter();
+                    let mut ours = ours.into_iter();
                     let token = claimed.token;
-                    let others = claimed.rows.extract_if(.., |_| !taken.next().unwrap_or(false));
+                    let others = claimed.rows.extract_if(.., |_| !ours.next().unwrap_or(false));
                     let defer = |row: ClaimedRow| RetryRow {
                         id: row.id,
                         token,
@@ -420,6 +420,7 @@ impl Fetch for InboxFetch {
             self.rest.extend(deliveries);
         }
         self.give_back_locked().await;
+        let locks: Vec<String> = self.rest.iter().filter_map(|delivery| delivery.lock.clone()).collect();
         let parts = self.leftovers();
         if parts.is_empty() {
             return Ok(());
@@ -442,6 +443,9 @@ impl Fetch for InboxFetch {
                 })
             })
             .await?;
+        if let Guard::Names(_, names) = &self.guard {
+            names.unlock(locks).await;
+        }
         match answer.failure {
             Some(failure) => Err(failure.into()),
             None => Ok(()),

@@ -89,6 +89,10 @@ pub(crate) trait Guards: Send + Sync {
 pub(crate) struct Place(#[allow(dead_code, reason = "held")] pub(crate) [OwnedSemaphorePermit; 2]);
 
 /// Rows to be locked.
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "mysql")),
+    allow(dead_code, reason = "of servers alone")
+)]
 pub(crate) struct ToLock {
     pub(crate) queue: Arc<str>,
     /// Ids with their tokens.

@@ -30,7 +30,13 @@ pub(crate) enum Operation {
     /// Make ready what a subscription needs beside the table.
     Open(Opening),
     /// Tell other processes of queues that have something new.
-    Tell { queues: Vec<Arc<str>> },
+    Tell {
+        #[cfg_attr(
+            not(any(feature = "postgres", feature = "mysql")),
+            allow(dead_code, reason = "of servers alone")
+        )]
+        queues: Vec<Arc<str>>,
+    },
     /// Delete what was kept for long enough.
     Prune(Pruning),
     /// One statement on dead letters; answered with the ids of the rows it changed.
@@ -87,9 +93,14 @@ pub(crate) struct Needs {
     /// A queue, one of its groups, and the place of that group.
     pub(crate) group: Option<(Arc<str>, Arc<str>, Arc<str>)>,
     /// Whether missing indexes are made.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "mysql")),
+        allow(dead_code, reason = "of servers alone")
+    )]
     pub(crate) make: bool,
 }
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 impl Needs {
     /// What to say of indexes that are not there and not to be made.
     pub(crate) fn check(database: &str, missing: &[&str]) -> Result<(), Failure> {
@@ -177,6 +188,7 @@ impl Decoded {
     }
 
     /// True if no row came at all.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.undecodable.is_empty()
     }
@@ -263,6 +275,7 @@ pub(crate) struct Answered {
     pub(crate) replies: Arc<[NewRow]>,
 }
 
+#[cfg(feature = "sqlite")]
 impl Part {
     /// How many rows it settles unless some are stale.
     pub(crate) fn len(&self) -> usize {
@@ -340,11 +353,13 @@ pub(crate) struct Extras {
 }
 
 impl NewRow {
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn unique(&self) -> Option<&str> {
         self.extras.as_ref()?.unique.as_deref()
     }
 
     /// Whether it may be due at once.
+    #[cfg(feature = "sqlite")]
     pub(crate) fn is_immediate(&self) -> bool {
         self.delay == 0 && self.extras.as_ref().is_none_or(|extras| extras.run_at.is_none())
     }

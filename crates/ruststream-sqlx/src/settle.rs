@@ -32,6 +32,10 @@ pub struct InboxReceipt {
     /// The name of the lock that is taken for it.
     pub(crate) lock: Option<String>,
     /// How often the message was handed out.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "mysql")),
+        allow(dead_code, reason = "of servers alone")
+    )]
     pub(crate) attempt: u32,
     /// The transaction that its handler asked for.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -70,8 +74,13 @@ impl Settle for InboxSettle {
 
     async fn settle(&mut self, finished: &mut Vec<(InboxReceipt, Verdict)>) -> Result<Settled, TransportError> {
         if self.terms.singly {
-            // Each by a statement of its own.
+            // Each by a statement of its own; what was not handled goes back together, so that a service ends in time.
             let mut settled = Settled::default();
+            let not_handled = |verdict: &Verdict| matches!(verdict, Verdict::Release | Verdict::Return { .. });
+            let mut back: Vec<_> = finished.extract_if(.., |(_, verdict)| not_handled(verdict)).collect();
+            let released = self.settle_group(&mut back).await;
+            finished.append(&mut back);
+            settled.stale += released?;
             let mut rest = std::mem::take(finished).into_iter();
             while let Some(one) = rest.next() {
                 let mut one = vec![one];
@@ -262,8 +271,8 @@ impl InboxSettle {
                 continue;
             };
             stale += late;
-            let replies = group.iter().filter_map(|(receipt, _)| receipt.replies.as_ref());
-            replied.extend(replies.flat_map(|rows| rows.iter().map(|row| Arc::clone(&row.queue))));
+            let its = group.iter().filter_map(|(receipt, _)| receipt.replies.as_ref());
+            replied.extend(its.flat_map(|rows| rows.iter().map(|row| Arc::clone(&row.queue))));
         }
         if !replied.is_empty() {
             replied.sort_unstable();

@@ -26,7 +26,15 @@ pub(crate) struct Terms {
     /// Each message is claimed and settled by itself.
     pub(crate) singly: bool,
     /// Messages are claimed in the transactions of their handlers.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "mysql")),
+        allow(dead_code, reason = "of servers alone")
+    )]
     pub(crate) transactional: bool,
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "mysql")),
+        allow(dead_code, reason = "of servers alone")
+    )]
     pub(crate) isolation: Option<Isolation>,
 }
 

@@ -241,7 +241,7 @@ pub(super) async fn insert(connection: &mut MySqlConnection, rows: &[&NewRow]) -
             let insert = sqlx::query_with(statements::INSERT_MORE, more(rows[start])?);
             match connection.execute(insert).await {
                 Err(error) if schema::is_duplicate(&error) => duplicates.push(start),
-                stored => drop(stored?),
+                stored => stored.map(drop)?,
             }
             start += 1;
             continue;

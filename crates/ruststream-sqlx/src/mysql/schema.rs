@@ -133,7 +133,7 @@ async fn run(connection: &mut MySqlConnection) -> Result<(), PrepareError> {
         }
         match connection.execute(statement).await {
             Err(error) if is_done(&error) => {}
-            done => drop(done?),
+            done => done.map(drop)?,
         }
         let to = from + 1;
         let record = format!("REPLACE INTO ruststream_meta (name, version) VALUES ('{TABLE}', {to})");

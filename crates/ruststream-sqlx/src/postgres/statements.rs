@@ -1,4 +1,5 @@
-//! Every statement on the table. A row that no one holds has the token 0. Lists travel as arrays, so that each text is one and is prepared once.
+//! Every statement on the table. A row that no one holds has the token 0. Lists travel as arrays, so that each text is one and is
+//! prepared once. What is due later counts from its statement, and not from a transaction that began long before.
 
 /// Each statement here finds its rows by an index. What the planner knows of a queue is always old: it was empty a moment ago,
 /// or full. And a plan is kept for as long as its statement.
@@ -118,7 +119,7 @@ pub(super) const ACK_ONE: &str = "DELETE FROM ruststream_messages WHERE id = $1 
 /// Ids, tokens, how long they stay in ms.
 pub(super) const KEEP: &str = "
     UPDATE ruststream_messages AS m
-    SET state = 2, token = 0, lease_until = '-infinity', processed_at = now(), due_at = now() + s.keep * interval '1 millisecond'
+    SET state = 2, token = 0, lease_until = '-infinity', processed_at = statement_timestamp(), due_at = statement_timestamp() + s.keep * interval '1 millisecond'
     FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS s (id, token, keep) WHERE m.id = s.id AND m.token = s.token";
 
 /// Ids, tokens, how long they stay in ms or null; then the replies, a list for each column: whose ids, queues, delays, keys, headers, payloads.
@@ -130,13 +131,13 @@ pub(super) const ANSWER: &str = "
         WHERE s.keep IS NULL AND m.id = s.id AND m.token = s.token RETURNING m.id),
     done AS (
         UPDATE ruststream_messages AS m
-        SET state = 2, token = 0, lease_until = '-infinity', processed_at = now(),
-            due_at = now() + s.keep * interval '1 millisecond'
+        SET state = 2, token = 0, lease_until = '-infinity', processed_at = statement_timestamp(),
+            due_at = statement_timestamp() + s.keep * interval '1 millisecond'
         FROM asked AS s WHERE s.keep IS NOT NULL AND m.id = s.id AND m.token = s.token RETURNING m.id),
     held AS (SELECT id FROM gone UNION ALL SELECT id FROM done),
     stored AS (
         INSERT INTO ruststream_messages (queue, due_at, priority, unique_key, key, headers, payload)
-        SELECT r.queue, coalesce(timestamptz 'epoch' + r.run_at * interval '1 millisecond', now() + r.delay * interval '1 millisecond'),
+        SELECT r.queue, coalesce(timestamptz 'epoch' + r.run_at * interval '1 millisecond', statement_timestamp() + r.delay * interval '1 millisecond'),
                r.priority, r.unique_key, r.key, r.headers, r.payload
         FROM unnest($4::bigint[], $5::text[], $6::bigint[], $7::bytea[], $8::bytea[], $9::bytea[], $10::bigint[], $11::smallint[],
                     $12::text[])
@@ -148,7 +149,7 @@ pub(super) const ANSWER: &str = "
 /// Ids, tokens, how long to leave them alone in ms.
 pub(super) const DEFER: &str = "
     UPDATE ruststream_messages AS m
-    SET token = 0, lease_until = now() + s.delay * interval '1 millisecond', attempt = greatest(m.attempt - 1, 0)
+    SET token = 0, lease_until = statement_timestamp() + s.delay * interval '1 millisecond', attempt = greatest(m.attempt - 1, 0)
     FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS s (id, token, delay) WHERE m.id = s.id AND m.token = s.token";
 
 /// Id, token.
@@ -168,7 +169,7 @@ pub(super) const RETURN: &str = "
 /// Ids, tokens, delays in ms.
 pub(super) const RETRY: &str = "
     UPDATE ruststream_messages AS m
-    SET token = 0, lease_until = '-infinity', due_at = now() + s.delay * interval '1 millisecond'
+    SET token = 0, lease_until = '-infinity', due_at = statement_timestamp() + s.delay * interval '1 millisecond'
     FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS s (id, token, delay)
     WHERE m.id = s.id AND m.token = s.token";
 
@@ -185,20 +186,20 @@ pub(super) const DEAD: &str = "
 /// Queues, delays in ms, keys, headers, payloads.
 pub(super) const STORE: &str = "
     INSERT INTO ruststream_messages (queue, due_at, key, headers, payload)
-    SELECT queue, now() + delay * interval '1 millisecond', key, headers, payload
+    SELECT queue, statement_timestamp() + delay * interval '1 millisecond', key, headers, payload
     FROM unnest($1::text[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bytea[])
          AS s (queue, delay, key, headers, payload)";
 
 /// The same for one row.
 pub(super) const STORE_ONE: &str = "
     INSERT INTO ruststream_messages (queue, due_at, key, headers, payload)
-    VALUES ($1, now() + $2 * interval '1 millisecond', $3, $4, $5)";
+    VALUES ($1, statement_timestamp() + $2 * interval '1 millisecond', $3, $4, $5)";
 
 /// As `STORE`, of rows that have more: then times in ms since 1970, priorities, unique keys. Answers the queues and unique keys of
 /// what is new.
 pub(super) const STORE_MORE: &str = "
     INSERT INTO ruststream_messages (queue, due_at, key, headers, payload, priority, unique_key)
-    SELECT queue, coalesce(timestamptz 'epoch' + run_at * interval '1 millisecond', now() + delay * interval '1 millisecond'),
+    SELECT queue, coalesce(timestamptz 'epoch' + run_at * interval '1 millisecond', statement_timestamp() + delay * interval '1 millisecond'),
            key, headers, payload, priority, unique_key
     FROM unnest($1::text[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bigint[], $7::smallint[], $8::text[])
          WITH ORDINALITY AS s (queue, delay, key, headers, payload, run_at, priority, unique_key, n) ORDER BY n
@@ -208,7 +209,7 @@ pub(super) const STORE_MORE: &str = "
 pub(super) const STORE_AND_TELL: &str = "
     WITH stored AS (
         INSERT INTO ruststream_messages (queue, due_at, key, headers, payload)
-        SELECT queue, now() + delay * interval '1 millisecond', key, headers, payload
+        SELECT queue, statement_timestamp() + delay * interval '1 millisecond', key, headers, payload
         FROM unnest($1::text[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bytea[])
              AS s (queue, delay, key, headers, payload))
     SELECT pg_notify('ruststream_' || 'ruststream_messages'::regclass::oid, $6 || '/' || queue) FROM unnest($7::text[]) AS q (queue)";

@@ -228,9 +228,9 @@ impl<D: Dialect> RowGuard for ServerRows<D> {
 
     fn settle(&self, parts: Vec<Part>, left: Vec<(i64, i64)>) -> Boxed<'_, Result<usize, Failure>> {
         Box::pin(async move {
-            let mut state = self.state.lock().await;
+            let mut place = self.state.lock().await;
             // Taken out: what is dropped half way is rolled back with its connection.
-            let Some(mut open) = state.take() else {
+            let Some(mut open) = place.take() else {
                 return Err(Failure::closed(&self.shared.base.settings.label));
             };
             match self.run(&mut open, parts, &left).await {
@@ -240,7 +240,7 @@ impl<D: Dialect> RowGuard for ServerRows<D> {
                     Ok(stale)
                 }
                 Ok(stale) => {
-                    *state = Some(open);
+                    *place = Some(open);
                     Ok(stale)
                 }
                 Err(failure) => {

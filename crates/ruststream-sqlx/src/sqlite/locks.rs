@@ -12,7 +12,7 @@ use crate::error::Failure;
 use crate::guard::{AdvisoryGuard, Boxed, Guards, Locked, Place, ToLock};
 
 /// Names share lock files, so that their number is bounded: two that share one wait for each other now and then.
-const FILES: u64 = 256;
+const FILES: u64 = 1_024;
 
 pub(super) struct FileGuards {
     path: PathBuf,
@@ -76,7 +76,7 @@ impl FileNames {
             return Ok(free);
         }
         std::fs::create_dir_all(&self.folder)?;
-        let path = self.folder.join(format!("{number:02x}"));
+        let path = self.folder.join(format!("{number:03x}"));
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
         match file.try_lock() {
             Ok(()) => {

@@ -1,5 +1,6 @@
 //! What is particular to `SQLite`: schema, statements, the one writer of a connection, and its reader.
 
+mod clock;
 mod database;
 mod driver;
 mod error;

@@ -129,12 +129,11 @@ impl Plan {
                     self.extras(reply);
                     self.bind(id).bind(token);
                 }
-                match answered.keep {
-                    Some(keep) => self.keep(step, &[id], token, keep),
-                    None => {
-                        self.statement(statements::ACK_RANGE, step);
-                        self.bind(id).bind(id).bind(token);
-                    }
+                if let Some(keep) = answered.keep {
+                    self.keep(step, &[id], token, keep);
+                } else {
+                    self.statement(statements::ACK_RANGE, step);
+                    self.bind(id).bind(id).bind(token);
                 }
             }
             Part::Defer(rows) => {

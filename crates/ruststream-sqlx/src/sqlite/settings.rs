@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use ruststream::transport::{Broker, ErrorKind, TransportError};
 use sqlx::sqlite::SqliteConnectOptions;
 
+use super::clock::Clock;
 use crate::broker::SqlxBroker;
-use crate::clock::Clock;
 use crate::connection::SqlxConnection;
 use crate::source::Inbox;
 

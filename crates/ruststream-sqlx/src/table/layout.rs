@@ -1,5 +1,7 @@
 //! The columns of a table as they were found, and the ways that databases write things.
 
+use std::fmt::Write as _;
+
 use ruststream::transport::ErrorKind;
 
 use super::spec::{Role, TableSpec};
@@ -109,7 +111,10 @@ impl Flavour {
 
     /// Bytes as they stand in a text, for a column of this type.
     pub(crate) fn bytes(self, bytes: &[u8], kind: &str) -> String {
-        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut hex = String::with_capacity(2 * bytes.len());
+        for byte in bytes {
+            let _ = write!(hex, "{byte:02x}");
+        }
         match self {
             Self::Postgres if kind == "bytea" => format!("decode('{hex}', 'hex')"),
             Self::Postgres => format!("convert_from(decode('{hex}', 'hex'), 'UTF8')::{kind}"),

@@ -159,13 +159,12 @@ impl<T: InsertRow<D::Sqlx>, D: TableDatabase> Repository<T, D> {
             text: insert(D::flavour().0, &T::TABLE, rows.len()),
             arguments: Box::new(arguments),
         };
-        match self.engine.ask(|reply| Operation::Table(work, reply)).await? {
-            TableAnswer::Duplicate => Ok(Stored::Duplicate),
-            _ => {
-                self.engine.tell_tables();
-                Ok(Stored::New)
-            }
+        let answer = self.engine.ask(|reply| Operation::Table(work, reply)).await?;
+        if matches!(answer, TableAnswer::Duplicate) {
+            return Ok(Stored::Duplicate);
         }
+        self.engine.tell_tables();
+        Ok(Stored::New)
     }
 }
 

@@ -81,6 +81,6 @@ form!(advisory, |inbox: Inbox| inbox.advisory_lock(LockKey::Id), false);
 form!(settle_each, |inbox: Inbox| inbox.settle_each(), true);
 form!(
     keeping,
-    |inbox: Inbox| inbox.keep(std::time::Duration::from_secs(60)),
+    |inbox: Inbox| inbox.keep(std::time::Duration::from_mins(1)),
     true
 );

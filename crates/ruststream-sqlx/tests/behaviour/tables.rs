@@ -77,8 +77,8 @@ fn jobs(kind: &str) -> Inbox {
 }
 
 #[subscriber("mail")]
-async fn send(job: &Job, State(seen): State<mpsc::UnboundedSender<Job>>) -> Result<(), String> {
-    let _ = seen.send(job.clone());
+async fn send(job: &Job, State(seen): State<mpsc::Sender<Job>>) -> Result<(), String> {
+    seen.send(job.clone()).await.map_err(|error| error.to_string())?;
     if job.attempts < 2 {
         Err("not yet".to_owned())
     } else {
@@ -99,7 +99,7 @@ async fn a_handler_takes_the_row_as_its_struct() {
         repository.insert(&Job::new("print", "not for it")).await.unwrap(),
         Stored::New
     );
-    let (sender, mut seen) = mpsc::unbounded_channel();
+    let (sender, mut seen) = mpsc::channel(16);
     let app = RustStream::new(AppInfo::new("jobs", "1.0.0"))
         .state(sender)
         .with_broker(place.broker().table::<Job>("mail"), |broker| {
