@@ -260,7 +260,7 @@ fn implement(input: &DeriveInput, table: &Table, columns: &[Column<'_>]) -> Toke
                 __incoming: ::ruststream::message::Incoming<'__a>,
                 _: &::ruststream::codec::Codec,
             ) -> ::core::result::Result<Self, ::ruststream::codec::CodecError> {
-                ::ruststream_sqlx::derived::read_row(__incoming)
+                ::ruststream_sqlx::derived::read_row(__incoming).map_err(::ruststream::codec::CodecError::new)
             }
         }
     }

@@ -2,7 +2,6 @@
 
 use std::any::Any;
 
-use ruststream::codec::CodecError;
 use ruststream::message::Incoming;
 use sqlx::Database;
 use sqlx::error::BoxDynError;
@@ -110,18 +109,15 @@ where
 ///
 /// Where the message is no row of that table, or the driver cannot make the struct of it.
 #[doc(hidden)]
-pub fn read_row<T: InboxTable>(incoming: Incoming<'_>) -> Result<T, CodecError> {
+pub fn read_row<T: InboxTable>(incoming: Incoming<'_>) -> Result<T, String> {
     let row = incoming.fields::<InboxRow>().and_then(|row| row.row.as_ref());
     let Some((raw, decode)) = row else {
         let table = T::TABLE.table;
-        return Err(CodecError::new(format!("the message is no row of the table {table}")));
+        return Err(format!("the message is no row of the table {table}"));
     };
-    let decoded = decode(&**raw).map_err(|error| CodecError::new(format!("the row cannot be read: {error}")))?;
+    let decoded = decode(&**raw).map_err(|error| format!("the row cannot be read: {error}"))?;
     match decoded.downcast::<T>() {
         Ok(row) => Ok(*row),
-        Err(_) => Err(CodecError::new(format!(
-            "the message is a row of another table than {}",
-            T::TABLE.table
-        ))),
+        Err(_) => Err(format!("the message is a row of another table than {}", T::TABLE.table)),
     }
 }
