@@ -1,9 +1,0 @@
-use ruststream_sqlx::Inbox;
-
-#[derive(Inbox)]
-#[inbox(table = "jobs")]
-enum Job {
-    Mail,
-}
-
-fn main() {}
