@@ -19,6 +19,9 @@ use crate::transport::{Delivery, Publish, PublishError, Settle, TransportError, 
 /// How long the end of the settle half may take.
 const CLOSING: Duration = Duration::from_secs(5);
 
+/// How long what finishes gathers at least before it is settled together with what could not be.
+const GATHERING: Duration = Duration::from_millis(10);
+
 /// The wait before a dead letter is stored again, after so many failures. Never shorter than half the ceiling.
 fn letter_wait(failures: u32) -> Duration {
     let backoff = Backoff::exponential(Duration::from_secs(1));
@@ -233,9 +236,11 @@ where
         }
     }
 
-    /// Settles the group, as often as it takes while the trouble may pass.
+    /// Settles the group, as often as it takes while the trouble may pass. What finishes meanwhile joins it: what cannot be settled
+    /// keeps back nothing else.
     async fn settle(&mut self, shared: &Arc<Shared>) {
         let mut failures = 0u32;
+        let mut troubled = false;
         while !self.group.is_empty() {
             let before = self.group.len();
             let result = self.half.settle(&mut self.group).await;
@@ -256,15 +261,20 @@ where
                             "settled too late: the lease or the connection was lost, and the messages are delivered again"
                         );
                     }
-                    if failures > 0 {
-                        shared.mended(Side::Settling);
-                    }
                 }
                 Err(error) if error.is_transient() => {
-                    failures = failures.saturating_add(1);
-                    let wait = trouble_wait(failures);
+                    let wait = trouble_wait(failures.saturating_add(1));
                     shared.troubled(Side::Settling, &error, wait);
-                    renewing(&mut self.renewal, &mut self.half, &self.buffer, sleep(wait)).await;
+                    troubled = true;
+                    if left == 0 {
+                        continue;
+                    }
+                    if self.wait_for_more(shared, wait).await {
+                        self.gather();
+                        self.confirm(shared).await;
+                    } else {
+                        failures = failures.saturating_add(1);
+                    }
                 }
                 Err(error) => {
                     tracing::error!(
@@ -277,6 +287,29 @@ where
                 }
             }
         }
+        if troubled {
+            shared.mended(Side::Settling);
+        }
+    }
+
+    /// Waits so long, or until something more is finished; true where it is.
+    async fn wait_for_more(&mut self, shared: &Shared, wait: Duration) -> bool {
+        let more = async {
+            sleep(GATHERING).await;
+            shared.signals.finished.notified().await;
+        };
+        let waiting = timeout(wait, more);
+        renewing(&mut self.renewal, &mut self.half, &self.buffer, waiting)
+            .await
+            .is_ok()
+    }
+
+    /// Adds what is finished to the group.
+    fn gather(&mut self) {
+        let mut left = std::mem::take(&mut self.group);
+        self.buffer.swap_finished(&mut self.group, &mut self.confirming);
+        left.append(&mut self.group);
+        self.group = left;
     }
 }
 
