@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use lapin::BasicProperties;
 use lapin::options::BasicPublishOptions;
 use ruststream::message::{Outgoing, header};
-use ruststream::transport::{ErrorKind, TransportError, Verdict};
+use ruststream::transport::{DeadLetter, DeadReason, ErrorKind, TransportError, Verdict};
 
 use crate::delivery::QueueReceipt;
 use crate::error;
@@ -16,6 +16,9 @@ use crate::properties::{self, long};
 use crate::publish::prepare;
 use crate::session::{Session, Subscription};
 use crate::settings::Settings;
+
+/// How often a message is handled whose publishes cannot be stored, before it becomes a dead letter.
+const ATTEMPTS: u32 = 10;
 
 /// What a handler queued: published in one transaction with the ack of its message, and dropped where that is retried, given back or a dead
 /// letter.
@@ -42,7 +45,14 @@ use crate::settings::Settings;
 #[derive(Clone)]
 pub struct LapinTransaction {
     settings: Arc<Settings>,
-    queued: Arc<Mutex<Vec<Queued>>>,
+    inside: Arc<Mutex<Inside>>,
+}
+
+#[derive(Default)]
+struct Inside {
+    queued: Vec<Queued>,
+    /// What reached no queue, of a transaction that is over: to be put where the dead letters are.
+    returned: Vec<Queued>,
 }
 
 struct Queued {
@@ -66,13 +76,14 @@ impl LapinTransaction {
     pub(crate) fn new(settings: Arc<Settings>) -> Self {
         Self {
             settings,
-            queued: Arc::default(),
+            inside: Arc::default(),
         }
     }
 
     /// Queues a publish, by [options](crate::LapinPublish) to an exchange too.
     ///
-    /// One that reaches no queue is known only when the transaction is over: it is put where the subscription's dead letters are.
+    /// One that reaches no queue is known only when the transaction is over: it is put where the subscription's dead letters are. One to
+    /// an exchange that is missing or forbidden fails the message that is handled: it is tried again, and after ten attempts a dead letter.
     ///
     /// # Errors
     ///
@@ -84,7 +95,7 @@ impl LapinTransaction {
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let letter = prepare(&self.settings, message, now.as_secs())?;
-        self.queued().push(Queued {
+        self.inside().queued.push(Queued {
             exchange: letter.exchange.into_owned(),
             routing_key: letter.routing_key.into_owned(),
             mandatory: letter.mandatory,
@@ -96,36 +107,44 @@ impl LapinTransaction {
 
     /// Drops what was queued.
     pub fn clear(&self) {
-        self.queued().clear();
+        self.inside().queued.clear();
     }
 
-    fn queued(&self) -> MutexGuard<'_, Vec<Queued>> {
-        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Acks those that are to be acked, with what their handlers queued, in one transaction; they are taken out of `finished`.
+fn transaction(receipt: &QueueReceipt) -> Option<&LapinTransaction> {
+    receipt.message.fields.transaction.as_ref()
+}
+
+fn is_acked((_, verdict): &(QueueReceipt, Verdict)) -> bool {
+    matches!(verdict, Verdict::Ack)
+}
+
+/// Acks those that are to be acked, with what their handlers queued, in one transaction; they are taken out of `finished`. Those that
+/// published what reached no queue are added to `returned`.
 ///
 /// Where it fails, nothing of it was done: the channel is lost, and its messages come again.
 pub(crate) async fn settle(
     subscription: &Subscription,
     session: &Session,
     finished: &mut Vec<(QueueReceipt, Verdict)>,
-) -> Result<(), TransportError> {
-    let Some(alone) = &session.transactions else {
-        return Ok(());
+    returned: &mut Vec<(QueueReceipt, Verdict)>,
+) {
+    let Some(alone) = &session.transactions else { return };
+    refuse(subscription, finished).await;
+    let acked: Vec<_> = finished.extract_if(.., |one| is_acked(one)).collect();
+    let take = |(receipt, _): &(QueueReceipt, Verdict)| {
+        transaction(receipt).map_or_else(Vec::new, |transaction| std::mem::take(&mut transaction.inside().queued))
     };
-    let is_acked = |(_, verdict): &(QueueReceipt, Verdict)| matches!(verdict, Verdict::Ack);
-    let transactions = finished.iter().filter(|one| is_acked(one));
-    let queued: Vec<Queued> = transactions
-        .filter_map(|(receipt, _)| receipt.message.fields.transaction.as_ref())
-        .flat_map(|transaction| std::mem::take(&mut *transaction.queued()))
-        .collect();
+    let queued: Vec<Vec<Queued>> = acked.iter().map(take).collect();
     let link = &subscription.outbox.consuming;
     let what = format!("the transaction of acks of queue `{}`", session.queue);
     let committing = async {
         let _alone = alone.lock().await;
-        for queued in &queued {
+        for queued in queued.iter().flatten() {
             let options = BasicPublishOptions {
                 mandatory: queued.mandatory,
                 ..BasicPublishOptions::default()
@@ -139,7 +158,7 @@ pub(crate) async fn settle(
         }
         {
             let mut book = session.book();
-            for (receipt, _) in finished.iter().filter(|one| is_acked(one)) {
+            for (receipt, _) in &acked {
                 book.ack(receipt.message.fields.tag);
             }
         }
@@ -147,56 +166,147 @@ pub(crate) async fn settle(
         // What it gave back came before its answer.
         session.channel.wait_for_confirms().await
     };
-    let returned = link.call(&session.live, &what, committing).await;
-    finished.retain(|one| !is_acked(one));
-    let returned = match returned {
-        Ok(returned) => returned,
+    let given_back = match link.call(&session.live, &what, committing).await {
+        Ok(given_back) => given_back,
         Err(error) => {
             tracing::warn!(queue = session.queue, %error, "nothing of a transaction was done; its messages come again");
+            let exchanges = queued.iter().flatten().map(|queued| queued.exchange.as_str());
+            subscription.outbox.exchanges.failed(exchanges, &error);
             // Half of it may be on its way.
             let _ = session.channel.close(200, "a transaction failed".into()).await;
-            return Ok(());
+            return;
         }
     };
-    let lost = queued.iter().filter(|queued| {
-        let letter = queued.letter();
-        returned.iter().any(|returned| letter.is(returned))
-    });
-    set_aside(subscription, session, lost.collect()).await
+    if given_back.is_empty() {
+        return;
+    }
+    for (one, mut lost) in acked.into_iter().zip(queued) {
+        lost.retain(|queued| {
+            let letter = queued.letter();
+            given_back.iter().any(|returned| letter.is(returned))
+        });
+        if let (Some(transaction), false) = (transaction(&one.0), lost.is_empty()) {
+            let label = &subscription.outbox.settings.label;
+            let explained = lost.into_iter().map(|queued| queued.explained(label, &session.queue));
+            transaction.inside().returned.extend(explained);
+            returned.push(one);
+        }
+    }
 }
 
-/// Keeps what reached no queue, with the reason: its handler has ended.
-async fn set_aside(subscription: &Subscription, session: &Session, lost: Vec<&Queued>) -> Result<(), TransportError> {
+/// Decides anew about acks of messages whose handlers publish to an exchange that takes nothing: the server would close the channel over
+/// one of them, and everything in hand would come again.
+async fn refuse(subscription: &Subscription, finished: &mut [(QueueReceipt, Verdict)]) {
     let Subscription { spec, outbox, .. } = subscription;
-    if lost.is_empty() {
-        return Ok(());
+    for (receipt, verdict) in finished.iter_mut().filter(|one| is_acked(one)) {
+        let Some(transaction) = transaction(receipt) else {
+            continue;
+        };
+        let mut names: Vec<String> = {
+            let inside = transaction.inside();
+            inside.queued.iter().map(|queued| queued.exchange.clone()).collect()
+        };
+        names.dedup();
+        for exchange in names {
+            let Err(error) = outbox.takes_messages(&exchange).await else {
+                continue;
+            };
+            transaction.clear();
+            let attempts = receipt.message.attempt;
+            if attempts < ATTEMPTS {
+                tracing::warn!(queue = spec.name, attempts, %error, "a message is handled again: what it publishes cannot be stored");
+                let after = Duration::from_millis(100 << attempts.min(9));
+                *verdict = Verdict::Retry { after };
+            } else {
+                tracing::error!(queue = spec.name, attempts, %error, "a message becomes a dead letter: what it publishes cannot be stored");
+                *verdict = Verdict::DeadLetter(Box::new(DeadLetter {
+                    reason: DeadReason::AttemptsExhausted,
+                    error: format!("its transaction cannot be committed: {error}"),
+                    attempts,
+                    source: spec.name.clone(),
+                    at: SystemTime::now(),
+                }));
+            }
+            break;
+        }
     }
-    outbox.declare_dead_letters(spec).await?;
-    let mut letters = Vec::with_capacity(lost.len());
-    for queued in lost {
-        let error = unroutable(&queued.letter(), &outbox.settings.label).to_string();
-        tracing::warn!(queue = session.queue, error, "a message of a transaction is set aside");
-        let mut table = queued.properties.headers().clone().unwrap_or_default();
+}
+
+impl Queued {
+    /// With the reason why it reached no queue.
+    fn explained(self, label: &str, queue: &str) -> Self {
+        let error = unroutable(&self.letter(), label).to_string();
+        tracing::warn!(queue, error, "a message of a transaction is set aside");
+        let mut table = self.properties.headers().clone().unwrap_or_default();
         for (name, value) in [
             (header::DEAD_REASON, "unroutable"),
             (header::DEAD_ERROR, error::within_frame(&error)),
-            (header::DEAD_SOURCE, &session.queue),
+            (header::DEAD_SOURCE, queue),
         ] {
             table.insert(name.into(), long(value.as_bytes()));
         }
-        let properties = properties::with_table(&queued.properties, table);
-        letters.push(Letter::to_queue(&*spec.dead_letters, properties, &queued.payload));
+        let properties = properties::with_table(&self.properties, table);
+        Self { properties, ..self }
     }
-    match outbox.send(&letters).await.pop() {
+}
+
+fn has_returned(receipt: &QueueReceipt) -> bool {
+    transaction(receipt).is_some_and(|transaction| !transaction.inside().returned.is_empty())
+}
+
+/// Takes out those that are acked, and whose publishes were not set aside yet.
+pub(crate) fn take_returned(finished: &mut Vec<(QueueReceipt, Verdict)>) -> Vec<(QueueReceipt, Verdict)> {
+    finished.extract_if(.., |(receipt, _)| has_returned(receipt)).collect()
+}
+
+/// Keeps what reached no queue, with the reason, since its handler has ended; leaves those of which something could not be stored.
+pub(crate) async fn set_aside(
+    subscription: &Subscription,
+    returned: &mut Vec<(QueueReceipt, Verdict)>,
+) -> Result<(), TransportError> {
+    let Subscription { spec, outbox, .. } = subscription;
+    if returned.is_empty() {
+        return Ok(());
+    }
+    outbox.declare_dead_letters(spec).await?;
+    let transactions = returned.iter().filter_map(|(receipt, _)| transaction(receipt));
+    let lost: Vec<(LapinTransaction, Queued)> = transactions
+        .flat_map(|transaction| {
+            let lost = std::mem::take(&mut transaction.inside().returned);
+            lost.into_iter().map(|queued| (transaction.clone(), queued))
+        })
+        .collect();
+    let letters: Vec<_> = lost
+        .iter()
+        .map(|(_, queued)| Letter::to_queue(&*spec.dead_letters, queued.properties.clone(), &queued.payload))
+        .collect();
+    let mut failures = outbox.send(&letters).await;
+    drop(letters);
+    failures.sort_by_key(|(place, _)| *place);
+    let mut first = None;
+    let mut failed = failures.into_iter().peekable();
+    for (place, (transaction, queued)) in lost.into_iter().enumerate() {
+        if let Some((_, error)) = failed.next_if(|(known, _)| *known == place) {
+            first.get_or_insert(error);
+            transaction.inside().returned.push(queued);
+        }
+    }
+    returned.retain(|(receipt, _)| has_returned(receipt));
+    match first {
         None => Ok(()),
-        Some((_, error)) => Err(error),
+        Some(error) => {
+            if error.is_unroutable() {
+                outbox.forget_dead_letters(spec);
+            }
+            Err(error)
+        }
     }
 }
 
 impl fmt::Debug for LapinTransaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LapinTransaction")
-            .field("queued", &self.queued().len())
+            .field("queued", &self.inside().queued.len())
             .finish_non_exhaustive()
     }
 }

@@ -38,14 +38,15 @@ impl Digits {
         Self::of(delay.as_nanos().div_ceil(UNIT.as_nanos()))
     }
 
-    /// The delay rounded up by an eighth at most, for retries, where that does not matter: fewer steps, fewer queues.
-    pub(crate) fn rounded(delay: Duration) -> Option<Self> {
+    /// The delay rounded up by an eighth at most, for retries, where that does not matter: fewer steps, fewer queues. One that is too
+    /// long is cut to the longest: a message that waits for its retry is never given up for that.
+    pub(crate) fn rounded(delay: Duration) -> Self {
         let units = delay.as_nanos().div_ceil(UNIT.as_nanos());
         let mut grain = 1;
         while units / grain >= u128::from(BASE * BASE) {
             grain *= u128::from(BASE);
         }
-        Self::of(units.div_ceil(grain) * grain)
+        Self::of(units.div_ceil(grain) * grain).unwrap_or(Self([BASE as u8 - 1; PLACES]))
     }
 
     fn of(units: u128) -> Option<Self> {
@@ -287,17 +288,20 @@ mod tests {
             let delay = Duration::from_millis(millis);
             let exact = Digits::exact(delay).map(|digits| units(&digits) * 10).unwrap();
             prop_assert!(exact >= millis && exact < millis + 10);
-            let rounded = Digits::rounded(delay).map(|digits| units(&digits) * 10).unwrap();
+            let rounded = units(&Digits::rounded(delay)) * 10;
             prop_assert!(rounded >= millis && rounded <= millis + millis / 8 + 10);
-            prop_assert!(Digits::rounded(delay).unwrap().steps().count() <= 3);
+            prop_assert!(Digits::rounded(delay).steps().count() <= 3);
         }
     }
 
     #[test]
-    fn a_delay_beyond_the_longest_is_refused_with_the_longest() {
+    fn a_delay_beyond_the_longest_is_refused_with_the_longest_and_a_retry_waits_that_long() {
         assert!(Digits::exact(Duration::from_hours(124 * 24)).is_some());
         let delay = Duration::from_hours(125 * 24);
         assert_eq!(Digits::exact(delay), None);
+        for delay in [delay, Duration::MAX] {
+            assert_eq!(units(&Digits::rounded(delay)), MOST);
+        }
         assert!(too_long(delay).to_string().contains("124 days"), "{}", too_long(delay));
     }
 

@@ -50,6 +50,7 @@ mod deaths;
 mod delay;
 mod delivery;
 mod error;
+mod exchanges;
 mod fetch;
 mod link;
 mod options;

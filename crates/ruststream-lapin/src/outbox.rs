@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::delay::DelayQueues;
 use crate::error;
+use crate::exchanges::Exchanges;
 use crate::link::{Link, Live, Purpose};
 use crate::queue::Spec;
 use crate::replies::Replies;
@@ -76,6 +77,7 @@ pub(crate) struct Outbox {
     pub(crate) publishing: Link,
     pub(crate) consuming: Link,
     pub(crate) delays: DelayQueues,
+    pub(crate) exchanges: Exchanges,
     pub(crate) replies: Replies,
     idle: Mutex<Vec<ConfirmChannel>>,
     /// Channels for transactions.
@@ -104,6 +106,7 @@ impl Outbox {
             consuming: Link::new(settings.clone(), Purpose::Consuming),
             settings,
             delays: DelayQueues::default(),
+            exchanges: Exchanges::default(),
             replies: Replies::default(),
             idle: Mutex::default(),
             transactions: Mutex::default(),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use ruststream::message::header;
 use ruststream::transport::{DeadLetter, ErrorKind, Settle, Settled, TransportError, Verdict};
@@ -11,7 +11,7 @@ use crate::beside;
 use crate::delay::Digits;
 use crate::delivery::{Message, QueueReceipt};
 use crate::error;
-use crate::outbox::{Letter, Outbox};
+use crate::outbox::Letter;
 use crate::properties::{self, long};
 use crate::queue::Spec;
 use crate::session::{Attempts, Session, Subscription};
@@ -28,12 +28,13 @@ impl QueueSettle {
     pub(crate) fn new(subscription: Arc<Subscription>) -> Self {
         Self { subscription }
     }
-}
 
-impl Settle for QueueSettle {
-    type Receipt = QueueReceipt;
-
-    async fn settle(&mut self, finished: &mut Vec<(QueueReceipt, Verdict)>) -> Result<Settled, TransportError> {
+    /// Settles what belongs to the channel that stands. Those that have something to be set aside are added to `returned`.
+    async fn settle_held(
+        &self,
+        finished: &mut Vec<(QueueReceipt, Verdict)>,
+        returned: &mut Vec<(QueueReceipt, Verdict)>,
+    ) -> Result<Settled, TransportError> {
         let session = self.subscription.session().filter(|session| session.stands());
         let before = finished.len();
         let epoch = session.as_ref().map(|session| session.epoch);
@@ -52,7 +53,7 @@ impl Settle for QueueSettle {
             }
         }
         if session.transactions.is_some() {
-            beside::settle(&self.subscription, &session, finished).await?;
+            beside::settle(&self.subscription, &session, finished, returned).await;
         }
         let mut copies = false;
         {
@@ -80,6 +81,23 @@ impl Settle for QueueSettle {
             tracing::debug!(%error, "acks were lost with their channel");
         }
         failure.map_or(Ok(Settled { stale }), Err)
+    }
+}
+
+impl Settle for QueueSettle {
+    type Receipt = QueueReceipt;
+
+    async fn settle(&mut self, finished: &mut Vec<(QueueReceipt, Verdict)>) -> Result<Settled, TransportError> {
+        if !self.subscription.spec.transactional {
+            return self.settle_held(finished, &mut Vec::new()).await;
+        }
+        // What a transaction gave back is set aside, whatever has become of its channel.
+        let mut returned = beside::take_returned(finished);
+        let settled = self.settle_held(finished, &mut returned).await;
+        let aside = beside::set_aside(&self.subscription, &mut returned).await;
+        finished.append(&mut returned);
+        aside.map_err(passing)?;
+        settled
     }
 
     async fn close(self) -> Result<(), TransportError> {
@@ -126,25 +144,44 @@ fn taken_back(finished: &mut Vec<(QueueReceipt, Verdict)>) -> impl Iterator<Item
     })
 }
 
-/// Publishes a copy of each as its verdict has it, and acks the originals of those that are confirmed. Leaves the others.
+/// Publishes a copy of each as its verdict has it, and acks the originals of those that are confirmed. Leaves the others; the first
+/// error of one is answered, and keeps back no other.
 async fn copy_all(
     subscription: &Subscription,
     session: &Session,
     finished: &mut Vec<(QueueReceipt, Verdict)>,
 ) -> Result<(), TransportError> {
     let Subscription { spec, outbox, .. } = subscription;
-    if finished
-        .iter()
-        .any(|(_, verdict)| matches!(verdict, Verdict::DeadLetter(_)))
-    {
-        outbox.declare_dead_letters(spec).await?;
+    let is_dead = |verdict: &Verdict| matches!(verdict, Verdict::DeadLetter(_));
+    let mut no_burying = None;
+    if finished.iter().any(|(_, verdict)| is_dead(verdict)) {
+        no_burying = outbox.declare_dead_letters(spec).await.err();
     }
+    let mut no_delay = None;
+    let mut failures: Vec<(usize, TransportError)> = Vec::new();
     let mut letters = Vec::with_capacity(finished.len());
-    for (receipt, verdict) in &*finished {
-        letters.push(letter(spec, outbox, &session.queue, &receipt.message, verdict).await?);
+    let mut places = Vec::with_capacity(finished.len());
+    for (place, (receipt, verdict)) in finished.iter().enumerate() {
+        let (mut letter, delay) = letter(spec, &session.queue, &receipt.message, verdict);
+        if let (Some(delay), None) = (delay, &no_delay) {
+            let digits = Digits::rounded(delay);
+            no_delay = outbox.delayed(&mut letter, &digits, &session.queue).await.err();
+        }
+        let trouble = match delay {
+            Some(_) => &no_delay,
+            None if is_dead(verdict) => &no_burying,
+            None => &None,
+        };
+        if let Some(error) = trouble {
+            failures.push((place, error::again(error)));
+        } else {
+            letters.push(letter);
+            places.push(place);
+        }
     }
-    let mut failures = outbox.send(&letters).await;
+    let sent = outbox.send(&letters).await;
     drop(letters);
+    failures.extend(sent.into_iter().map(|(letter, error)| (places[letter], error)));
     failures.sort_by_key(|(place, _)| *place);
     let mut place = 0;
     let mut first = None;
@@ -184,19 +221,21 @@ fn passing(error: TransportError) -> TransportError {
     TransportError::new(ErrorKind::Busy, text).with_cause(error)
 }
 
-/// The copy of a message that its verdict asks for.
-async fn letter<'a>(
+/// The copy of a message that its verdict asks for, and how long it is to wait.
+fn letter<'a>(
     spec: &'a Spec,
-    outbox: &Outbox,
     queue: &'a str,
     message: &'a Message,
     verdict: &Verdict,
-) -> Result<Letter<'a>, TransportError> {
+) -> (Letter<'a>, Option<Duration>) {
     let attempts = |made, unfinished| Attempts { made, unfinished };
     let (attempts, delay) = match verdict {
         Verdict::DeadLetter(letter) => {
             let properties = dead(message, letter, queue);
-            return Ok(Letter::to_queue(&*spec.dead_letters, properties, &message.payload));
+            return (
+                Letter::to_queue(&*spec.dead_letters, properties, &message.payload),
+                None,
+            );
         }
         // Its attempt is given back, and with it what is known of the one before.
         Verdict::Release => (attempts(message.attempt - 1, message.is_unfinished()), None),
@@ -205,12 +244,8 @@ async fn letter<'a>(
         // A verdict that this version does not know lets the message be handed out again.
         _ => (attempts(message.attempt, false), None),
     };
-    let mut letter = Letter::to_queue(queue, message.copy(attempts, queue), &message.payload);
-    if let Some(delay) = delay {
-        let digits = Digits::rounded(delay).ok_or_else(|| crate::delay::too_long(delay))?;
-        outbox.delayed(&mut letter, &digits, queue).await?;
-    }
-    Ok(letter)
+    let copy = message.copy(attempts, queue);
+    (Letter::to_queue(queue, copy, &message.payload), delay)
 }
 
 /// The properties of a dead letter: those of the message, and why it is one.

@@ -517,3 +517,74 @@ async fn an_absent_server_is_waited_for_or_told_of() {
     timeout(Duration::from_secs(5), handled).await.expect("not handled");
     running.shutdown().await.unwrap();
 }
+
+/// Fails the message 0, and says of all others that they were handled.
+#[subscriber("guarded")]
+async fn fail_zero(id: u64, State(seen): State<Seen>) -> Result<(), String> {
+    if id == 0 {
+        return Err("not today".to_owned());
+    }
+    *seen.0.lock().unwrap().entry(id).or_default() += 1;
+    Ok(())
+}
+
+/// Retries and dead letters that a user has no right to keep hold up nothing else, the health says why, and with the right they go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_user_may_not_declare_holds_up_no_acks_and_is_told_of() {
+    let server = server();
+    let guests = broker(server.port()).declare(Queue::new("guarded"));
+    let connection = guests.connect().await.unwrap();
+    server.rabbitmqctl(&["add_user", "worker", "secret"]).unwrap();
+    let permit = |configure: &str| {
+        server
+            .rabbitmqctl(&["set_permissions", "worker", configure, ".*", ".*"])
+            .unwrap();
+    };
+    permit("^$");
+    let url = format!("amqp://worker:secret@127.0.0.1:{}/%2f", server.port());
+    let seen = Seen::default();
+    let running = RustStream::new(AppInfo::new("guarded", "1"))
+        .state(seen.clone())
+        .with_broker(LapinBroker::new(url), |broker| {
+            // Longer than the server is made to keep a message back.
+            let retry = Retry::fixed(Duration::from_hours(300 * 24)).attempts(3);
+            let source = Queue::new("guarded").declaration(Declaration::Passive);
+            broker.include(fail_zero).source(source).retry(retry).prefetch(10);
+        })
+        .start()
+        .await
+        .unwrap();
+    let health = || running.health().subscription("guarded").unwrap().clone();
+    let patient = async |until: &dyn Fn() -> bool, what: &str| {
+        let waiting = async {
+            while !until() {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let over = timeout(PATIENCE, waiting).await;
+        over.unwrap_or_else(|_| panic!("{what}: {:?}", health()));
+    };
+    for body in [&b"0"[..], b"not a number"] {
+        assert_eq!(answer(&connection, "guarded", body).await, None);
+    }
+    patient(&|| health().state == SubscriptionState::Degraded, "not told of").await;
+    // More than there is room for at a time: they are acked.
+    for id in 1..=30 {
+        assert_eq!(answer(&connection, "guarded", id.to_string().as_bytes()).await, None);
+    }
+    patient(&|| seen.ids().len() == 30, "held up").await;
+    patient(&|| health().in_hand == 2, "not settled").await;
+    assert_eq!(health().state, SubscriptionState::Degraded);
+    let reason = health().reason.unwrap();
+    assert!(reason.contains("refused for user 'worker'"), "{reason}");
+
+    permit(".*");
+    patient(&|| health().state == SubscriptionState::Running, "still degraded").await;
+    patient(&|| health().in_hand == 0, "not settled with the right").await;
+    assert_eq!(of_queue(&server, "guarded", "messages"), 0);
+    assert_eq!(of_queue(&server, "guarded.dead", "messages"), 1);
+    let seen = seen.0.lock().unwrap().clone();
+    assert!(seen.values().all(|times| *times == 1), "{seen:?}");
+    running.shutdown().await.unwrap();
+    connection.close().await;
+}

@@ -5,7 +5,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ruststream::conformance::unique_name;
-use ruststream::message::{HeaderMap, OptionSet, Outgoing};
+use ruststream::message::{HeaderMap, OptionSet, Outgoing, header};
 use ruststream::transport::{Broker, Connection, Delivery, ErrorKind, Fetch, Publish, Settle, Source, Verdict};
 use ruststream_lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable};
 use ruststream_lapin::{
@@ -346,4 +346,83 @@ async fn what_a_handler_publishes_in_vain_takes_its_ack_back() {
         }
         connection.close().await;
     }
+}
+
+/// One message that publishes to an exchange which is missing takes no other with it, neither of its group nor in hand.
+#[tokio::test]
+async fn who_publishes_to_a_missing_exchange_fails_alone() {
+    for quorum in [false, true] {
+        let (connection, queue, receipts) = transactional(quorum, b"12345").await;
+        let (mut fetch, mut settle) = queue.open(&connection).await.unwrap();
+        let mut taken = insist(&mut fetch, 5).await;
+        let in_hand = taken.split_off(3);
+        let missing = options(LapinPublish::to_exchange("no-such-exchange"));
+        let broken = Outgoing::new("x", b"x").with_options(&missing);
+        for delivery in &taken {
+            let queued = Outgoing::new(receipts.name(), delivery.payload());
+            transaction(delivery).publish(&queued).unwrap();
+        }
+        transaction(&taken[1]).publish(&broken).unwrap();
+        let all_acked = std::iter::repeat(Verdict::Ack);
+        assert_eq!(finish(&mut settle, taken, all_acked.clone()).await, 0);
+        assert_eq!(
+            bodies(&take(&connection, &receipts, 2).await),
+            [b"1", b"3"],
+            "quorum: {quorum}"
+        );
+        let again = insist(&mut fetch, 1).await;
+        assert_eq!((again[0].payload(), again[0].attempt()), (&b"2"[..], 2));
+        assert_eq!(finish(&mut settle, in_hand, all_acked.clone()).await, 0);
+
+        // It is not tried for ever.
+        finish(&mut settle, again, [Verdict::Return { attempts: 9 }]).await;
+        let last = insist(&mut fetch, 1).await;
+        assert_eq!(last[0].attempt(), 10);
+        transaction(&last[0]).publish(&broken).unwrap();
+        assert_eq!(finish(&mut settle, last, all_acked).await, 0);
+        let dead = connection.dead_letters(format!("{}.dead", queue.name()));
+        let dead = dead.list(5).await.unwrap();
+        assert_eq!((dead.len(), dead[0].payload.as_slice()), (1, &b"2"[..]));
+        let error = dead[0].headers.get_str(header::DEAD_ERROR).unwrap();
+        assert!(error.contains("no-such-exchange"), "{error}");
+        connection.close().await;
+    }
+}
+
+/// What reached no queue is kept until it is stored where the dead letters are, though its ack is committed.
+#[tokio::test]
+async fn what_a_transaction_gave_back_is_kept_until_it_is_stored() {
+    let (connection, queue, _) = transactional(false, b"1").await;
+    let dead = format!("{}.dead", queue.name());
+    let full = Queue::new(&dead)
+        .max_length(1)
+        .argument("x-overflow", AMQPValue::LongString("reject-publish".into()));
+    let full = broker().declare(full).connect().await.unwrap();
+    full.publisher()
+        .publish(&[Outgoing::new(&dead, b"fills it")])
+        .await
+        .unwrap();
+    let (mut fetch, mut settle) = queue.open(&connection).await.unwrap();
+    let taken = insist(&mut fetch, 1).await;
+    let lost = Outgoing::new("no-such-queue", b"lost");
+    transaction(&taken[0]).publish(&lost).unwrap();
+    let mut finished = taken
+        .into_iter()
+        .map(|one| (one.into_receipt(), Verdict::Ack))
+        .collect();
+    for _ in 0..2 {
+        let error = settle.settle(&mut finished).await.unwrap_err();
+        assert!(error.is_transient(), "{error}");
+        assert_eq!(finished.len(), 1);
+    }
+    // The channel it came by does not matter any more.
+    fetch.close().await.unwrap();
+
+    let letters = full.dead_letters(dead);
+    assert_eq!(letters.purge().await.unwrap(), 1);
+    assert_eq!(settle.settle(&mut finished).await.unwrap().stale, 0);
+    let letters = letters.list(5).await.unwrap();
+    assert_eq!((letters.len(), letters[0].payload.as_slice()), (1, &b"lost"[..]));
+    connection.close().await;
+    full.close().await;
 }
