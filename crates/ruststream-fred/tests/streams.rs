@@ -612,3 +612,64 @@ async fn an_entry_tells_how_far_its_group_lags_behind() {
     reader.ack(first).await;
     reader.ack(taken).await;
 }
+
+/// After an outage that was longer than the lease, what is in hand may be reclaimed before it is renewed: it is not handled twice at once.
+#[tokio::test]
+async fn what_is_in_hand_is_not_reclaimed_by_who_has_it() {
+    const LEASE: Duration = Duration::from_millis(400);
+    let server = Server::start();
+    let connection = server.connect().await;
+    let mut reader = Reader::open(RedisStream::new("orders").lease(LEASE), &connection).await;
+    publish(&connection, "orders", &["one", "two"]).await;
+    let mut taken = reader.take(2).await;
+    sleep(LEASE + LEASE / 4).await;
+    // It looks for orphans meanwhile, and no one renews.
+    assert!(reader.is_quiet_for(2 * LEASE).await);
+    assert!(server.calls("xautoclaim") > 0);
+
+    // Who renews has lost nothing, and nothing was counted.
+    let mut lost = Vec::new();
+    reader.settle.renew(&mut lost).await.unwrap();
+    assert!(lost.is_empty());
+    let second = taken.split_off(1);
+    assert_eq!(
+        reader.end(second, Verdict::Retry { after: Duration::ZERO }).await.stale,
+        0
+    );
+    let again = reader.take(1).await;
+    assert_eq!((payloads(&again), again[0].attempt()), (vec!["two".to_owned()], 2));
+    assert_eq!(reader.ack(again).await.stale, 0);
+    assert_eq!(reader.ack(taken).await.stale, 0);
+    assert_eq!(server.pending("orders", GROUP), (0, 0));
+}
+
+/// What a lost answer had brought comes as soon as the link is back, not when its lease ends, and what is in hand does not.
+#[tokio::test]
+async fn what_a_lost_answer_brought_comes_with_the_next_link() {
+    let server = Server::start();
+    let proxy = servers::Proxy::to(server.instance.port()).unwrap();
+    let broker = RedisBroker::standalone(format!("redis://127.0.0.1:{}", proxy.port()))
+        .command_timeout(Duration::from_millis(400));
+    let connection = broker.connect().await.unwrap();
+    let direct = server.connect().await;
+    let mut reader = Reader::open(RedisStream::new("orders"), &connection).await;
+    publish(&direct, "orders", &["in hand"]).await;
+    let in_hand = reader.take(1).await;
+    while !server.cli(&["INFO", "clients"]).contains("blocked_clients:1") {
+        assert!(reader.is_quiet_for(Duration::from_millis(30)).await);
+    }
+    proxy.lose_answers();
+    publish(&direct, "orders", &["one", "two"]).await;
+    eventually(|| server.pending("orders", GROUP), |pending| pending.0 > 1).await;
+    proxy.heal();
+
+    let began = Instant::now();
+    let taken = reader.take(2).await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(payloads(&taken), ["one", "two"]);
+    assert!(taken.iter().all(|delivery| delivery.attempt() == 1));
+    assert!(reader.is_quiet_for(Duration::from_secs(4)).await, "twice");
+    assert_eq!(reader.ack(taken).await.stale, 0);
+    assert_eq!(reader.ack(in_hand).await.stale, 0);
+    assert_eq!(server.pending("orders", GROUP), (0, 0));
+}

@@ -1,5 +1,6 @@
 //! From what the server answers to deliveries.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -118,6 +119,19 @@ impl Read {
             position += 1;
             keeps
         });
+    }
+
+    /// Drops those reclaimed that are in hand here, which a link that was down kept from being renewed; answers them with their counts.
+    pub(super) fn without_held(&mut self, shared: &Shared) -> Vec<(Bytes, u32)> {
+        if !self.raw.iter().any(|raw| raw.unfinished) {
+            return Vec::new();
+        }
+        let held: HashSet<Bytes> = shared.book.held().into_iter().map(|entry| entry.id).collect();
+        // A retry that is due may come before it is known here that it was settled: that one is handed out.
+        self.raw
+            .extract_if(.., |raw| raw.unfinished && held.contains(&raw.id))
+            .map(|raw| (raw.id, raw.count))
+            .collect()
     }
 
     /// The deliveries, entered into the book; their idle times run from `since` on, or later.

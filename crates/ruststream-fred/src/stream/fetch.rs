@@ -63,6 +63,14 @@ pub struct StreamFetch {
     last_read: EntryId,
     /// When the group was last made again.
     made_again: Option<Instant>,
+    missed: Option<Missed>,
+}
+
+/// An answer was lost, and may have brought entries: they are looked for at once, and once more when no read of the lost link can be
+/// waiting in the server any more.
+struct Missed {
+    next: Instant,
+    last: Instant,
 }
 
 /// What came of one wait.
@@ -89,12 +97,18 @@ impl StreamFetch {
             typical: 512,
             last_read: position,
             made_again: None,
+            missed: None,
         }
     }
 
     /// Begins what is to be under way: a look where it is time, a read unless something older comes first.
     fn begin(&mut self, room: usize) {
         let now = Instant::now();
+        let misses = self.missed.as_ref().is_some_and(|missed| now >= missed.next);
+        if self.tending.is_none() && misses && self.reading.is_none() {
+            let shared = Arc::clone(&self.shared);
+            self.tending = Some((now, Box::pin(async move { shared.missed(room).await })));
+        }
         if self.tending.is_none() {
             let due = self.shared.wake.take_due(now) || !self.woken_by.is_empty();
             if due || self.first || now >= self.next_look {
@@ -104,7 +118,7 @@ impl StreamFetch {
                 self.tending = Some((now, Box::pin(async move { shared.tend(room, woken_by).await })));
             }
         }
-        if self.reading.is_some() || self.connecting.is_some() || self.first {
+        if self.reading.is_some() || self.connecting.is_some() || self.first || misses {
             return;
         }
         if let Some(link) = &self.link {
@@ -157,17 +171,37 @@ impl StreamFetch {
                 Ok(())
             }
             Event::Tended(asked, tended) => {
+                let tended = match tended {
+                    Ok(tended) if tended.is_missed => {
+                        self.shared.tell_gone(tended.gone);
+                        self.missed = self
+                            .missed
+                            .take()
+                            .filter(|missed| missed.last > asked)
+                            .map(Missed::once_more);
+                        return self.keep(Read::tended(tended.entries)?, asked).await;
+                    }
+                    tended => tended,
+                };
                 self.next_look = Instant::now() + self.shared.interval();
                 self.first = false;
                 let tended = match tended {
                     Err(failure) if failure.sign == Sign::NoGroup => return self.make_group_again(failure).await,
-                    tended => tended?,
+                    Err(failure) => {
+                        self.miss();
+                        return Err(failure);
+                    }
+                    Ok(tended) => tended,
                 };
                 if let Some(next) = tended.next {
                     self.shared.wake.due(next);
                 }
                 self.shared.tell_gone(tended.gone);
-                let read = Read::tended(tended.entries)?;
+                let mut read = Read::tended(tended.entries)?;
+                let had = read.without_held(&self.shared);
+                if let Err(failure) = self.shared.uncount(&had).await {
+                    tracing::debug!(stream = %self.shared.stream, ?failure, "an attempt is counted that was none");
+                }
                 self.keep(read, asked).await
             }
             Event::Read(asked, answer) => {
@@ -176,6 +210,7 @@ impl StreamFetch {
                     Err(failure) if failure.sign == Sign::NoGroup => return self.make_group_again(failure).await,
                     Err(failure) => {
                         self.lose_link(&failure);
+                        self.miss();
                         return Err(failure);
                     }
                 };
@@ -232,6 +267,13 @@ impl StreamFetch {
         Ok(())
     }
 
+    /// An answer was lost.
+    fn miss(&mut self) {
+        let now = Instant::now();
+        let last = now + self.shared.block() + self.shared.interval();
+        self.missed = Some(Missed { next: now, last });
+    }
+
     fn lose_link(&mut self, failure: &Failure) {
         if let Some(link) = self.link.take() {
             if matches!(failure.sign, Sign::Elsewhere | Sign::Ask(_)) {
@@ -275,6 +317,15 @@ impl StreamFetch {
             self.take_in(Event::Tended(asked, tended)).await?;
         }
         Ok(())
+    }
+}
+
+impl Missed {
+    fn once_more(self) -> Self {
+        Self {
+            next: self.last,
+            ..self
+        }
     }
 }
 

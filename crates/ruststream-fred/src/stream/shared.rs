@@ -26,6 +26,7 @@ static OPEN: Script = Script::new(include_str!("lua/open.lua"));
 static TEND: Script = Script::new(include_str!("lua/tend.lua"));
 static SETTLE: Script = Script::new(include_str!("lua/settle.lua"));
 static RENEW: Script = Script::new(include_str!("lua/renew.lua"));
+static MISSED: Script = Script::new(include_str!("lua/missed.lua"));
 static LEAVE: Script = Script::new(include_str!("lua/leave.lua"));
 
 /// The longest time between two looks for what is due or orphaned.
@@ -69,6 +70,8 @@ pub(super) struct Tended {
     /// When something is due next.
     pub(super) next: Option<Duration>,
     pub(super) gone: u64,
+    /// It was asked for what this consumer holds and never saw.
+    pub(super) is_missed: bool,
 }
 
 /// One entry to settle by script.
@@ -190,7 +193,50 @@ impl Shared {
             entries,
             next: next.map(Duration::from_millis),
             gone: reply::number(&gone, "a count")?.max(0).cast_unsigned(),
+            is_missed: false,
         })
+    }
+
+    /// Takes what this consumer holds and does not have in hand: the answer that brought it was lost. No other call that brings
+    /// entries may be on its way.
+    pub(super) async fn missed(&self, room: usize) -> Result<Tended, Failure> {
+        let held = self.book.held();
+        let answer = MISSED
+            .run(&self.hub, self.slot, &[&self.stream], |values| {
+                values.push(self.group.as_ref().into());
+                values.push(self.consumer.name.as_str().into());
+                values.push(reply::count(room));
+                values.extend(held.iter().map(|entry| Value::Bytes(entry.id.clone())));
+            })
+            .await?;
+        let [entries, gone] = reply::exactly(answer, "the script that looks for what was missed")?;
+        Ok(Tended {
+            entries,
+            next: None,
+            gone: reply::number(&gone, "a count")?.max(0).cast_unsigned(),
+            is_missed: true,
+        })
+    }
+
+    /// Takes back that the server counted an attempt more of entries which were in hand all along.
+    pub(super) async fn uncount(&self, entries: &[(Bytes, u32)]) -> Result<(), Failure> {
+        for same in entries.chunk_by(|one, next| one.1 == next.1) {
+            let claim = || {
+                let mut values: Vec<Value> = vec![
+                    self.stream.as_ref().into(),
+                    self.group.as_ref().into(),
+                    self.consumer.name.as_str().into(),
+                    0.into(),
+                ];
+                values.extend(same.iter().map(|(id, _)| Value::Bytes(id.clone())));
+                values.push(Value::from_static_str("RETRYCOUNT"));
+                values.push(i64::from(same[0].1.saturating_sub(1)).into());
+                values.push(Value::from_static_str("JUSTID"));
+                values
+            };
+            self.hub.call(self.slot, "XCLAIM", claim).await?;
+        }
+        Ok(())
     }
 
     /// Acks entries that no one else can have.
