@@ -75,13 +75,15 @@ pub(super) async fn run(name: &str, server: Instance, run: Run) -> Result<(), St
 
 async fn start(name: &str, url: String, source: RedisSource) -> Result<Running, String> {
     let app = RustStream::new(AppInfo::new("costs", "0"));
-    let app = app.with_broker(RedisBroker::standalone(url), |broker| match name {
-        "stream-batch64" => drop(broker.include(batch).source(source).batch(64)),
-        "stream-reply" => drop(broker.include(reply).source(source)),
-        "stream-pipeline" | "stream-atomic" | "list-pipeline" | "channel-pipeline" => {
-            drop(broker.include(incr).source(source));
-        }
-        _ => drop(broker.include(each).source(source)),
+    let app = app.with_broker(RedisBroker::standalone(url), |broker| {
+        match name {
+            "stream-batch64" => broker.include(batch).source(source).batch(64),
+            "stream-reply" => broker.include(reply).source(source),
+            "stream-pipeline" | "stream-atomic" | "list-pipeline" | "channel-pipeline" => {
+                broker.include(incr).source(source)
+            }
+            _ => broker.include(each).source(source),
+        };
     });
     app.start().await.map_err(|error| error.to_string())
 }
