@@ -228,6 +228,13 @@ impl Delivery for RedisDelivery {
         }
     }
 
+    fn attempt_failed(&mut self) {
+        match self {
+            Self::Stream(delivery) => delivery.attempt_failed(),
+            Self::Item(delivery) => delivery.attempt_failed(),
+        }
+    }
+
     fn into_receipt(self) -> RedisReceipt {
         match self {
             Self::Stream(delivery) => RedisReceipt::Stream(delivery.into_receipt()),

@@ -10,12 +10,16 @@ mod support;
 
 use std::time::{Duration, SystemTime};
 
-use ruststream::message::Outgoing;
+use ruststream::message::{OptionSet, Outgoing};
+use ruststream::prelude::*;
 use ruststream::transport::{
     Broker as _, Connection as _, DeadLetter, DeadReason, Delivery as _, ErrorKind, Fetch as _, Publish as _,
     Settle as _, Source as _, Verdict,
 };
-use ruststream_fred::{EntryId, RedisBroker, RedisStream, Retention, Start, StreamDelivery, StreamEntry};
+use ruststream_fred::{
+    EntryId, Form, RedisBroker, RedisCommands, RedisList, RedisPublish, RedisStream, Retention, Start, StreamDelivery,
+    StreamEntry,
+};
 use support::{PATIENCE, Reader, Server, eventually, numbers, payloads, publish};
 use tokio::time::{Instant, sleep};
 
@@ -517,6 +521,59 @@ async fn queued_commands_travel_with_acks_and_with_nothing_else() {
         assert_eq!(server.length("receipts"), 20);
         assert_eq!(server.calls("incr"), 20, "what was not acked ran nothing");
         assert_eq!(server.pending("orders", GROUP), (0, 20));
+    }
+}
+
+/// Fails in its first attempt at an odd number, and always at 9.
+#[subscriber("orders")]
+async fn tally(order: u64, commands: RedisCommands, context: Context<'_>) -> Result<(), String> {
+    commands.queue("INCR", ["count"]).map_err(|error| error.to_string())?;
+    if order == 9 || order % 2 == 1 && context.attempt() == 1 {
+        return Err("it is to fail".to_owned());
+    }
+    Ok(())
+}
+
+/// Neither a retry in its place nor a dead letter in a place of the author's own runs what a failed attempt queued.
+#[tokio::test]
+async fn commands_of_failed_attempts_are_not_run() {
+    for form in [Form::Stream, Form::List] {
+        let server = Server::start();
+        let connection = server.connect().await;
+        let running = RustStream::new(AppInfo::new("counts", "1.0.0"))
+            .with_broker(server.broker(), |broker| {
+                let subscription = broker.include(tally);
+                match form {
+                    Form::List => subscription.source(RedisList::new("orders").pipeline()),
+                    _ => subscription.source(RedisStream::new("orders").pipeline()),
+                };
+                let retry = Retry::fixed(Duration::from_millis(5)).attempts(2);
+                subscription
+                    .ordered_by(OrderBy::message(|order: &u64| *order))
+                    .retry(retry)
+                    .dead_letter("graveyard");
+            })
+            .start()
+            .await
+            .unwrap();
+        let mut options = OptionSet::new();
+        options.insert(RedisPublish::default().form(form));
+        let bodies = numbers(0..10);
+        let messages = bodies
+            .iter()
+            .map(|body| Outgoing::new("orders", body.as_bytes()).with_options(&options));
+        connection
+            .publisher()
+            .publish(&messages.collect::<Vec<_>>())
+            .await
+            .unwrap();
+        let settled = |running: &ruststream::app::Running| {
+            let health = &running.health().subscriptions[0];
+            (health.acked, health.dead_lettered, health.in_hand)
+        };
+        eventually(|| settled(&running), |settled| *settled == (9, 1, 0)).await;
+        running.shutdown().await.unwrap();
+        assert_eq!(server.cli(&["GET", "count"]).trim(), "9", "{form:?}");
     }
 }
 

@@ -80,6 +80,11 @@ impl LapinTransaction {
         }
     }
 
+    /// For another attempt at the same message: empty, and what the one before still queues is not in it.
+    pub(crate) fn anew(&self) -> Self {
+        Self::new(Arc::clone(&self.settings))
+    }
+
     /// Queues a publish, by [options](crate::LapinPublish) to an exchange too.
     ///
     /// One that reaches no queue is known only when the transaction is over: it is put where the subscription's dead letters are. One to

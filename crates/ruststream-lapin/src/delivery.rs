@@ -199,6 +199,11 @@ impl Delivery for QueueDelivery {
         &self.message.fields
     }
 
+    fn attempt_failed(&mut self) {
+        let transaction = &mut self.message.fields.transaction;
+        *transaction = transaction.as_ref().map(LapinTransaction::anew);
+    }
+
     fn into_receipt(self) -> QueueReceipt {
         QueueReceipt { message: self.message }
     }

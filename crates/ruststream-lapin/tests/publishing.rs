@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ruststream::conformance::unique_name;
 use ruststream::message::{HeaderMap, OptionSet, Outgoing, header};
+use ruststream::prelude::*;
 use ruststream::transport::{Broker, Connection, Delivery, ErrorKind, Fetch, Publish, Settle, Source, Verdict};
 use ruststream_lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable};
 use ruststream_lapin::{
@@ -425,4 +426,44 @@ async fn what_a_transaction_gave_back_is_kept_until_it_is_stored() {
     assert_eq!((letters.len(), letters[0].payload.as_slice()), (1, &b"lost"[..]));
     connection.close().await;
     full.close().await;
+}
+
+/// Neither a retry in its place nor a dead letter in a place of the author's own publishes what a failed attempt queued.
+#[tokio::test]
+async fn what_a_failed_attempt_queued_is_not_published() {
+    #[derive(Clone)]
+    struct Receipts(String);
+
+    /// Fails in its first attempt, and always at 2.
+    #[subscriber("orders")]
+    async fn confirm(order: u64, context: Context<'_>, State(receipts): State<Receipts>) -> Result<(), String> {
+        let fields: &MessageFields = context.fields().ok_or("it comes from no queue")?;
+        let transaction = fields.transaction().ok_or("it has no transaction")?;
+        let body = format!("{order} at {}", context.attempt());
+        let receipt = Outgoing::new(&receipts.0, body.as_bytes());
+        transaction.publish(&receipt).map_err(|error| error.to_string())?;
+        if order == 2 || context.attempt() == 1 {
+            return Err("it is to fail".to_owned());
+        }
+        Ok(())
+    }
+
+    let (connection, queue, receipts) = transactional(false, b"12").await;
+    let graveyard = Queue::new(unique_name());
+    let running = RustStream::new(AppInfo::new("receipts", "1.0.0"))
+        .state(Receipts(receipts.name().to_owned()))
+        .with_broker(broker().declare(graveyard.clone()), |broker| {
+            let subscription = broker.include(confirm).source(queue.clone());
+            subscription
+                .ordered_by(OrderBy::message(|order: &u64| *order))
+                .retry(Retry::fixed(Duration::from_millis(5)).attempts(2))
+                .dead_letter(graveyard.name());
+        })
+        .start()
+        .await
+        .unwrap();
+    assert_eq!(bodies(&take(&connection, &graveyard, 1).await), [b"2"]);
+    assert_eq!(bodies(&take(&connection, &receipts, 1).await), [b"1 at 2"]);
+    running.shutdown().await.unwrap();
+    connection.close().await;
 }

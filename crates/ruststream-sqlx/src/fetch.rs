@@ -578,6 +578,14 @@ impl Delivery for InboxDelivery {
         Some(Ok(()))
     }
 
+    fn attempt_failed(&mut self) {
+        self.replies = None;
+        #[cfg(any(feature = "postgres", feature = "mysql"))]
+        if let Some(slot) = self.row.slot.take() {
+            slot.abandon();
+        }
+    }
+
     fn into_receipt(self) -> InboxReceipt {
         InboxReceipt {
             held: self.held,

@@ -185,6 +185,10 @@ impl Delivery for ItemDelivery {
         &self.item
     }
 
+    fn attempt_failed(&mut self) {
+        self.item.commands = self.item.commands.as_ref().map(RedisCommands::anew);
+    }
+
     fn into_receipt(self) -> ItemReceipt {
         ItemReceipt {
             commands: self.item.commands,

@@ -99,6 +99,11 @@ impl RedisCommands {
         self.queued().clear();
     }
 
+    /// For another attempt at the same message: empty, and what the one before still queues is not in it.
+    pub(crate) fn anew(&self) -> Self {
+        Self::new(self.slot, self.form)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.queued().is_empty()
     }

@@ -125,6 +125,10 @@ impl Delivery for StreamDelivery {
         &self.entry
     }
 
+    fn attempt_failed(&mut self) {
+        self.entry.commands = self.entry.commands.as_ref().map(RedisCommands::anew);
+    }
+
     fn into_receipt(self) -> StreamReceipt {
         StreamReceipt {
             held: self.held,

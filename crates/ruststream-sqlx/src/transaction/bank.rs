@@ -61,6 +61,9 @@ pub(crate) trait Slot: Any + Send + Sync {
 
     /// Undoes what was written.
     fn rollback(&self) -> Ending<'_, ()>;
+
+    /// Undoes what was written, in a task of its own: the message goes on without it.
+    fn abandon(self: Arc<Self>);
 }
 
 /// The connections of one server that transactions begin on, apart from those that keep the queue going.
@@ -260,6 +263,13 @@ impl<D: Begins> Slot for BankSlot<D> {
                 }
             }
         })
+    }
+
+    fn abandon(self: Arc<Self>) {
+        // Without a runtime, or where it ends first, the connection is dropped, and its server rolls back.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { self.rollback().await });
+        }
     }
 }
 

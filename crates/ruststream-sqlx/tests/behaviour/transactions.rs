@@ -94,6 +94,64 @@ async fn effects_replies_and_acks_commit_together() {
     assert_eq!(connection.queue_counts("orders").await.unwrap().dead, 0);
 }
 
+/// A retry that keeps its place is handled with the message in hand: what the attempt before wrote is undone first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_in_order_takes_effect_once() {
+    let place = place().await;
+    let connection = place.connect().await;
+    publish_numbers(&connection, "orders", 20).await;
+    let shop = Shop::new(8);
+    let running = RustStream::new(AppInfo::new("transactions", "1.0.0"))
+        .state(shop.clone())
+        .with_broker(place.broker(), |broker| {
+            let subscription = broker.include(book).source(Inbox::queue("orders"));
+            let order = OrderBy::message(|order: &u64| *order / 4);
+            subscription
+                .workers(8)
+                .ordered_by(order)
+                .retry(Retry::fixed(Duration::from_millis(5)).attempts(5));
+        })
+        .start()
+        .await
+        .unwrap();
+    let left = async || connection.queue_counts("orders").await.unwrap();
+    eventually(left, |counts| counts.ready + counts.leased + counts.scheduled == 0).await;
+    running.shutdown().await.unwrap();
+
+    assert_eq!(shop.calls.load(Ordering::SeqCst), 30, "half of them failed once");
+    assert_eq!(effects(&place).await, (20, 20));
+    assert_eq!(connection.queue_counts("receipts").await.unwrap().ready, 20);
+    assert_eq!(connection.queue_counts("orders").await.unwrap().dead, 0);
+}
+
+/// A dead letter in a place of the author's own is acked in the end: its handler failed all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_in_a_named_place_has_no_effect() {
+    let place = place().await;
+    let connection = place.connect().await;
+    publish(&connection, "orders", &[b"1", b"3", b"5"]).await;
+    let shop = Shop::new(8);
+    let running = RustStream::new(AppInfo::new("transactions", "1.0.0"))
+        .state(shop.clone())
+        .with_broker(place.broker(), |broker| {
+            let subscription = broker.include(book).source(Inbox::queue("orders"));
+            subscription.retry(Retry::never()).dead_letter("graveyard");
+        })
+        .start()
+        .await
+        .unwrap();
+    let buried = async || connection.queue_counts("graveyard").await.unwrap().ready;
+    eventually(buried, |buried| *buried == 3).await;
+    let left = async || connection.queue_counts("orders").await.unwrap();
+    eventually(left, |counts| counts.ready + counts.leased == 0).await;
+    running.shutdown().await.unwrap();
+
+    assert_eq!(shop.calls.load(Ordering::SeqCst), 3);
+    assert_eq!(effects(&place).await, (0, 0));
+    assert_eq!(connection.queue_counts("receipts").await.unwrap().ready, 0);
+    eventually(async || place.open_transactions().await, |open| *open == 0).await;
+}
+
 /// Whose lease was lost has written nothing: the message and its effects are someone else's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_lease_undoes_what_its_handler_wrote() {

@@ -256,8 +256,9 @@ impl<D: Delivery> Buffer<D> {
     }
 
     /// Keeps a message unsettled in hand, to be handled again after `wait`. Its lane stays taken.
-    pub(super) fn keep(&self, mut entry: Entry<D>, wait: Duration) {
+    fn keep(&self, mut entry: Entry<D>, wait: Duration) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
+        entry.delivery.attempt_failed();
         entry.kept_attempts = entry.kept_attempts.saturating_add(1);
         self.keep_until(Kept::Entry(entry), wait);
     }
@@ -316,7 +317,7 @@ impl<D: Delivery> Buffer<D> {
     }
 
     /// Takes in a message that a worker finished and that is settled once something is confirmed.
-    pub(super) fn confirm(&self, confirming: Confirming<D>) {
+    fn confirm(&self, confirming: Confirming<D>) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
         self.finished().confirming.push(confirming);
         self.shared.signals.finished.notify_one();
@@ -328,7 +329,7 @@ impl<D: Delivery> Buffer<D> {
     }
 
     /// Does what was decided about a message that a worker had in its hands.
-    pub(super) fn carry_out(&self, entry: Entry<D>, decision: Decision) {
+    pub(super) fn carry_out(&self, mut entry: Entry<D>, decision: Decision) {
         match decision {
             // Out of any lane, it passes no one: its transport keeps the delay, if it can.
             Decision::Keep(after) if entry.lane.is_none() && self.shared.capabilities.delay() => {
@@ -346,13 +347,12 @@ impl<D: Delivery> Buffer<D> {
                     self.leave_lane(lane);
                 }
             }
+            Decision::Discard => {
+                entry.delivery.attempt_failed();
+                self.carry_out(entry, Decision::Settle(Verdict::Ack));
+            }
             Decision::Keep(wait) => self.keep(entry, wait),
-            Decision::Confirm(messages, purpose) => self.confirm(Confirming {
-                entry,
-                messages,
-                purpose,
-                tries: 0,
-            }),
+            Decision::Confirm(messages, purpose) => self.confirm(Confirming::new(entry, messages, purpose)),
         }
     }
 

@@ -52,6 +52,21 @@ pub(super) struct Confirming<D> {
     pub(super) tries: u32,
 }
 
+impl<D: Delivery> Confirming<D> {
+    /// A dead letter is acked in the end, which nothing of the failed attempt may take part in.
+    pub(super) fn new(mut entry: Entry<D>, messages: Messages, purpose: Purpose) -> Self {
+        if purpose == Purpose::DeadLetter {
+            entry.delivery.attempt_failed();
+        }
+        Self {
+            entry,
+            messages,
+            purpose,
+            tries: 0,
+        }
+    }
+}
+
 /// What is kept unsettled in hand until its time.
 pub(super) enum Kept<D> {
     /// To be handled again.

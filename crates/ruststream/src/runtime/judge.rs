@@ -19,6 +19,8 @@ const LONGEST_ERROR: usize = 16 * 1024;
 pub(super) enum Decision {
     /// It is settled so.
     Settle(Verdict),
+    /// Its handler could not take it, and it is acked all the same: what was left for the ack is undone.
+    Discard,
     /// It is kept unsettled in hand and handled again after this time.
     Keep(Duration),
     /// It is acked once these messages are confirmed.
@@ -209,7 +211,8 @@ fn judge_undecodable(shared: &Shared, message: &Incoming<'_>, text: String) -> D
                 subscription = %shared.name, handler = shared.handler, id = id(message), key = key(message), attempt = message.attempt(),
                 error = text, "an undecodable message was thrown away"
             );
-            judge_said(shared, message, HandlerOutcome::Drop)
+            Counts::add(&shared.counts.dropped, 1);
+            Decision::Discard
         }
     }
 }

@@ -299,12 +299,7 @@ impl<D: Delivery> Rest<D> {
 
     #[inline]
     fn confirm(&mut self, entry: Entry<D>, messages: Messages, purpose: Purpose) {
-        self.confirming.push(Confirming {
-            entry,
-            messages,
-            purpose,
-            tries: 0,
-        });
+        self.confirming.push(Confirming::new(entry, messages, purpose));
     }
 
     fn give_back(&mut self) {

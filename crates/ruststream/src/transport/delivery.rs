@@ -56,6 +56,13 @@ pub trait Delivery: Send + 'static {
         None
     }
 
+    /// An attempt at the message did not succeed, and the delivery does not say so by its verdict: it is kept in hand and handled once
+    /// more, or acked once its dead letter is stored elsewhere. What the attempt left with the delivery, to take effect with its ack,
+    /// is undone here: a transaction, commands, messages.
+    ///
+    /// It is called in a task and must not block. What it begins may end later, but nothing of the failed attempt may take effect.
+    fn attempt_failed(&mut self) {}
+
     /// Ends the delivery.
     fn into_receipt(self) -> Self::Receipt;
 }
