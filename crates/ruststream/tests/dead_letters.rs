@@ -226,6 +226,36 @@ async fn a_full_place_of_the_brokers_own_keeps_the_message_until_there_is_room()
     running.shutdown().await.unwrap();
 }
 
+/// One receipt that cannot be settled keeps no other from it.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_settled_keeps_nothing_else_waiting() {
+    let broker = MemoryBroker::new().capacity(2);
+    let running = start(broker.clone(), |scope| {
+        let picky = handler("orders", |given| {
+            let refused = given.text.starts_with("no");
+            std::future::ready(if refused { Err("no") } else { Ok(()) })
+        });
+        scope.include(picky).retry(Retry::never());
+    })
+    .await;
+    // Given a dead letter for which there is no room.
+    publish(&broker, "orders", ["no", "no"]).await;
+    within(broker.idle("orders")).await;
+    publish(&broker, "orders", ["no"]).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(broker.held("orders"), 1);
+
+    // When others come after it, then each leaves.
+    for others in 1..=20 {
+        publish(&broker, "orders", ["yes"]).await;
+        within(broker.settled("orders", 2 + others)).await;
+    }
+    assert_eq!((broker.held("orders"), health(&running).in_hand), (1, 1));
+    broker.take_dead_letters("orders");
+    within(broker.idle("orders")).await;
+    running.shutdown().await.unwrap();
+}
+
 /// C14: what cannot be read, by its fault.
 async fn publish_undecodable(broker: &MemoryBroker) -> Vec<(&'static [u8], HeaderMap)> {
     let typed = |content_type: &[u8]| {
