@@ -730,3 +730,28 @@ async fn what_a_lost_answer_brought_comes_with_the_next_link() {
     assert_eq!(reader.ack(in_hand).await.stale, 0);
     assert_eq!(server.pending("orders", GROUP), (0, 0));
 }
+
+/// Acks free memory: what a full server refuses keeps none of them waiting.
+#[tokio::test]
+async fn a_server_without_memory_takes_acks_while_it_refuses_dead_letters() {
+    let server = Server::start();
+    let connection = server.connect().await;
+    let mut reader = Reader::open(RedisStream::new("orders"), &connection).await;
+    publish(&connection, "orders", &numbers(0..10)).await;
+    let mut finished: Vec<_> = Vec::new();
+    for (place, delivery) in reader.take(10).await.into_iter().enumerate() {
+        let verdict = if place == 0 { dead_letter() } else { Verdict::Ack };
+        finished.push((delivery.into_receipt(), verdict));
+    }
+
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let refused = reader.settle.settle(&mut finished).await.unwrap_err();
+    assert!(refused.is_transient(), "{refused}");
+    assert_eq!(finished.len(), 1, "acks are done");
+    assert_eq!(server.pending("orders", GROUP), (1, 0));
+
+    server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    reader.settle.settle(&mut finished).await.unwrap();
+    assert_eq!(server.pending("orders", GROUP), (0, 0));
+    assert_eq!(server.length("orders.dead"), 1);
+}

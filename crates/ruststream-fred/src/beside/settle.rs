@@ -35,12 +35,10 @@ impl ItemSettle {
 
     /// Acks what has commands with it, in one step of the server for each message. What this consumer does not hold any more leaves
     /// nothing behind; what no one holds may be run again where an answer was lost.
-    async fn ack_with_commands(&mut self, finished: &mut Vec<(ItemReceipt, Verdict)>) -> Result<usize, TransportError> {
+    async fn ack_with_commands(&mut self, queued: &mut Vec<(ItemReceipt, Verdict)>) -> Result<usize, TransportError> {
         let mut with = Vec::new();
-        for (receipt, verdict) in finished.iter() {
-            if let (Some(commands), Verdict::Ack) = (&receipt.commands, verdict)
-                && !commands.is_empty()
-            {
+        for (receipt, _) in queued.iter() {
+            if let Some(commands) = &receipt.commands {
                 with.push((receipt.name().clone(), commands.clone()));
             }
         }
@@ -48,9 +46,7 @@ impl ItemSettle {
             return Ok(0);
         }
         let late = self.beside.ack_with_commands(&with).await?;
-        finished.retain(|(receipt, verdict)| {
-            !matches!((&receipt.commands, verdict), (Some(commands), Verdict::Ack) if !commands.is_empty())
-        });
+        queued.clear();
         Ok(late)
     }
 
@@ -81,15 +77,25 @@ impl Settle for ItemSettle {
         finished.retain(|(receipt, _)| !matches!(&receipt.kind, ReceiptKind::Held(held) if held.is_lost()));
         let mut stale = before - finished.len();
         let in_doubt = std::mem::replace(&mut self.in_doubt, true);
-        let mut late = self.ack_with_commands(finished).await?;
-        late += self.ack(finished).await?;
-        if !finished.is_empty() {
+        // A server without memory refuses what stores something; acks free memory, and wait for nothing that was refused.
+        let mut queued: Vec<_> = finished.extract_if(.., has_commands).collect();
+        let acked = self.ack(finished).await;
+        let ran = if acked.is_ok() {
+            self.ack_with_commands(&mut queued).await
+        } else {
+            Ok(0)
+        };
+        let rest = if acked.is_ok() && !finished.is_empty() {
             let settlements: Vec<Settlement> = finished.iter().map(settlement).collect();
             let mut done = 0;
             let settled = self.beside.settle(&settlements, |count| done += count).await;
             finished.drain(..done);
-            late += settled?;
-        }
+            settled
+        } else {
+            Ok(0)
+        };
+        finished.append(&mut queued);
+        let late = acked? + ran? + rest?;
         self.in_doubt = false;
         if !in_doubt {
             stale += late;
@@ -127,6 +133,11 @@ impl fmt::Debug for ItemSettle {
             .field("name", &self.beside.name)
             .finish_non_exhaustive()
     }
+}
+
+/// An ack whose handler queued commands to run with it.
+fn has_commands((receipt, verdict): &mut (ItemReceipt, Verdict)) -> bool {
+    matches!((&receipt.commands, verdict), (Some(commands), Verdict::Ack) if !commands.is_empty())
 }
 
 fn settlement((receipt, verdict): &(ItemReceipt, Verdict)) -> Settlement {

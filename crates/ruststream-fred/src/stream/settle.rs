@@ -78,22 +78,20 @@ impl StreamSettle {
         outcome.map(|()| missing)
     }
 
-    /// Acks what has commands with it. Where someone else may have an entry, or the call before may have come through, the server is
+    /// Acks these, all of which have commands with them. Where someone else may have an entry, or the call before may have come through, the server is
     /// asked: what it does not hold for this consumer is done, or not this consumer's any more.
     async fn ack_with_commands(
         &mut self,
         mode: Mode,
         in_doubt: bool,
-        finished: &mut Vec<(StreamReceipt, Verdict)>,
+        queued: &mut Vec<(StreamReceipt, Verdict)>,
     ) -> Result<usize, Failure> {
         let now = Instant::now();
         let for_how_long = self.shared.lease * 2 / 3;
         let mut with = Vec::new();
         let mut asks = in_doubt || mode == Mode::Atomic;
-        for (receipt, verdict) in finished.iter() {
-            if let (Some(commands), Verdict::Ack) = (&receipt.commands, verdict)
-                && !commands.is_empty()
-            {
+        for (receipt, _) in queued.iter() {
+            if let Some(commands) = &receipt.commands {
                 asks |= !receipt.held.chunk().is_fresh(now, for_how_long);
                 with.push((receipt.held.id().clone(), commands.clone()));
             }
@@ -102,9 +100,7 @@ impl StreamSettle {
             return Ok(0);
         }
         let late = self.shared.ack_with_commands(asks, &with).await?;
-        finished.retain(|(receipt, verdict)| {
-            !matches!((&receipt.commands, verdict), (Some(commands), Verdict::Ack) if !commands.is_empty())
-        });
+        queued.clear();
         Ok(late)
     }
 
@@ -139,13 +135,23 @@ impl Settle for StreamSettle {
                 stale += missing;
             }
         };
-        if let Some(mode) = self.shared.commands {
-            count(self.ack_with_commands(mode, in_doubt, finished).await?);
-        }
-        count(self.ack_fresh(finished).await?);
-        if !finished.is_empty() {
-            count(self.settle_rest(finished).await?);
-        }
+        // A server without memory refuses what stores something; acks free memory, and wait for nothing that was refused.
+        let mut queued: Vec<_> = finished.extract_if(.., has_commands).collect();
+        let acked = self.ack_fresh(finished).await;
+        let ran = match self.shared.commands {
+            Some(mode) if acked.is_ok() => self.ack_with_commands(mode, in_doubt, &mut queued).await,
+            _ => Ok(0),
+        };
+        finished.sort_by_key(|(_, verdict)| !matches!(verdict, Verdict::Ack));
+        let rest = if acked.is_ok() && !finished.is_empty() {
+            self.settle_rest(finished).await
+        } else {
+            Ok(0)
+        };
+        finished.append(&mut queued);
+        count(acked?);
+        count(ran?);
+        count(rest?);
         self.in_doubt = false;
         Ok(Settled { stale })
     }
@@ -185,6 +191,11 @@ impl fmt::Debug for StreamSettle {
             .field("group", &self.shared.group)
             .finish_non_exhaustive()
     }
+}
+
+/// An ack whose handler queued commands to run with it.
+fn has_commands((receipt, verdict): &mut (StreamReceipt, Verdict)) -> bool {
+    matches!((&receipt.commands, verdict), (Some(commands), Verdict::Ack) if !commands.is_empty())
 }
 
 fn what(verdict: &Verdict) -> What {
