@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-use ruststream::transport::{DeadLetter, DeadReason};
+use ruststream::transport::{DeadLetter, DeadReason, ErrorKind};
 use ruststream::transport::{Settle, Settled, TransportError, Verdict};
 
 use crate::clock::millis;
@@ -320,7 +320,9 @@ async fn end_transactions(finished: &mut Vec<(InboxReceipt, Verdict)>, terms: &T
                 let attempts = receipt.attempt;
                 // A reply goes with its ack alone.
                 receipt.replies = None;
-                if attempts >= COMMITS {
+                // A server that is away says nothing of the transaction.
+                let away = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout);
+                if attempts >= COMMITS && !away {
                     tracing::error!(id, attempts, %error, "a transaction does not commit: its message becomes a dead letter");
                     *verdict = Verdict::DeadLetter(Box::new(DeadLetter {
                         reason: DeadReason::AttemptsExhausted,
