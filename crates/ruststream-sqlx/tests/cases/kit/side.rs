@@ -52,7 +52,9 @@ impl Side {
 
     pub(crate) fn lines(&self) -> Vec<Line> {
         let text = std::fs::read_to_string(&self.path).unwrap();
-        text.lines().map(parse).collect()
+        // A write over two pages of the file shows its first half before the second.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(parse).collect()
     }
 
     /// Watches the file until its lines are as they should be; answers them.
