@@ -8,7 +8,7 @@ use super::{Failed, Transport, Trial};
 type Run<T> = dyn Fn(Trial<T>) -> Pin<Box<dyn Future<Output = Result<(), Failed>> + Send>> + Send + Sync;
 
 /// The names that a loop can have; the pages have a word for each.
-const NAMES: [&str; 6] = ["bare", "tuned", "crate", "service", "none", "hand"];
+const NAMES: [&str; 8] = ["bare", "tuned", "crate", "service", "none", "hand", "empty", "deep"];
 
 /// One row: loops that do the same work. The first is the baseline.
 pub struct Scenario<T> {

@@ -5,7 +5,7 @@ use ruststream_bench::results::{Bound, Conclusion, Loop, Scenario, Verdict};
 use crate::number::number;
 
 /// The order in which loops stand in charts and tables.
-const ORDER: [&str; 6] = ["bare", "none", "hand", "crate", "service", "tuned"];
+const ORDER: [&str; 8] = ["bare", "none", "empty", "hand", "deep", "crate", "service", "tuned"];
 
 /// The loops of one row: the one that the others are held against, then the others in their order.
 pub(crate) fn of_row(row: &Scenario) -> Vec<&str> {
@@ -35,6 +35,8 @@ pub(crate) fn name<'a>(key: &'a str, baseline: &str) -> &'a str {
         "tuned" => "Tuned loop",
         "none" => "No outbox",
         "hand" => "Outbox by hand",
+        "empty" => "An empty table",
+        "deep" => "A full table",
         other => other,
     }
 }
@@ -91,6 +93,7 @@ pub(crate) fn compared(verdict: &Verdict) -> String {
         "bare" => "the bare loop",
         "tuned" => "the tuned loop",
         "none" => "no outbox",
+        "empty" => "the empty table",
         "hand" => "the outbox by hand",
         other => other,
     };
