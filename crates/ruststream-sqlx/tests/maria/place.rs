@@ -39,6 +39,9 @@ impl Place {
     /// Refuses receipts when their transaction is about to commit.
     pub(crate) const NO_RECEIPTS: [&str; 1] =
         ["ALTER TABLE ruststream_messages ADD CONSTRAINT no_receipts CHECK (queue <> 'receipts')"];
+    /// The version that the tables are migrated to.
+    pub(crate) const VERSION: i64 = 3;
+
     /// Lets all leases end.
     pub(crate) const END_LEASES: &str = "UPDATE ruststream_messages SET lease_until = '1970-01-01'";
 

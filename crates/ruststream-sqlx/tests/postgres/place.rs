@@ -41,6 +41,9 @@ impl Place {
         "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED \
          FOR EACH ROW EXECUTE FUNCTION refuse()",
     ];
+    /// The version that the tables are migrated to.
+    pub(crate) const VERSION: i64 = 2;
+
     /// Lets all leases end.
     pub(crate) const END_LEASES: &str = "UPDATE ruststream_messages SET lease_until = '-infinity'";
 
